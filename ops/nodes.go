@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// NodeState is a node as /v1/nodes shows it: registered, or gone and draining still.
+type NodeState struct {
+	ID          int32  `json:"id"`
+	Registered  bool   `json:"registered"`
+	Rack        string `json:"rack,omitempty"`
+	Incarnation int64  `json:"incarnation,omitempty"`
+	Release     string `json:"release,omitempty"`
+	HTTP        string `json:"http,omitempty"`
+	Leaders     int    `json:"leaders"`  // partitions that it leads
+	Replicas    int    `json:"replicas"` // that are assigned to it
+	Arriving    int    `json:"arriving"` // of them those that a move brings
+	Leaving     int    `json:"leaving"`  // replicas that a move takes away
+	Draining    bool   `json:"draining"`
+	Since       int64  `json:"drainingSince,omitempty"` // ms since 1970
+}
+
+// Nodes is the answer of /v1/nodes.
+type Nodes struct {
+	Nodes []NodeState `json:"nodes"` // by id
+}
+
+func (s *Server) nodes(w http.ResponseWriter, r *http.Request) {
+	n, err := s.node.Nodes(r.Context())
+	answer(w, n, err)
+}
+
+// drain marks a node, or takes the mark away.
+func (s *Server) drain(on bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id, err := strconv.ParseInt(r.PathValue("node"), 10, 32)
+		if err != nil || id < 0 {
+			writeError(w, http.StatusBadRequest, fmt.Sprintf("node %q is not a node id", r.PathValue("node")))
+			return
+		}
+		n, err := s.node.DrainNode(r.Context(), int32(id), on)
+		answer(w, n, err)
+	}
+}
