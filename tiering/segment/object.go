@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"sort"
+
+	"github.com/varve/varve/record"
+)
+
+// Object is a built segment whose data still lies in the source. It holds header, index and footer only (W4).
+type Object struct {
+	Info   Info
+	index  *Index
+	header []byte
+	tail   []byte
+	src    Source
+	crc    uint32
+}
+
+// Size is the length of the object.
+func (o *Object) Size() int64 { return o.Info.Bytes }
+
+// CRC32C is the checksum of the whole object.
+func (o *Object) CRC32C() uint32 { return o.crc }
+
+// Index is the index a reader would get from the footer.
+func (o *Object) Index() *Index { return o.index }
+
+// Open streams the object from its first byte. It may be called any number of times, also concurrently when the source allows it.
+// The stream can be sought. It fails rather than give bytes other than those that were checked when it was built (W3).
+func (o *Object) Open() (io.ReadCloser, error) { return &body{o: o, from: -1}, nil }
+
+// body reads the source a group of chunks at a time: no goroutine, one buffer.
+type body struct {
+	o      *Object
+	pos    int64
+	buf    []byte
+	from   int64 // position of buf in the object; -1: none
+	closed bool
+}
+
+func (r *body) Read(p []byte) (int, error) {
+	if r.closed {
+		return 0, errors.New("segment: read of a closed body")
+	}
+	data, end := r.o.Info.DataPos, r.o.index.Producers.Pos
+	var src []byte
+	switch {
+	case r.pos < data:
+		src = r.o.header[r.pos:]
+	case r.pos < end:
+		if r.from < 0 || r.pos < r.from || r.pos >= r.from+int64(len(r.buf)) {
+			if err := r.load(); err != nil {
+				return 0, err
+			}
+		}
+		src = r.buf[r.pos-r.from:]
+	case r.pos < r.o.Info.Bytes:
+		src = r.o.tail[r.pos-end:]
+	default:
+		return 0, io.EOF
+	}
+	n := copy(p, src)
+	r.pos += int64(n)
+	return n, nil
+}
+
+// load fills buf with whole chunks from the one that holds pos and checks each against the index.
+func (r *body) load() error {
+	cs := r.o.index.Chunks
+	first := sort.Search(len(cs), func(i int) bool { return cs[i].Pos+int64(cs[i].Len) > r.pos })
+	last, n := first, int(cs[first].Len)
+	for last+1 < len(cs) && n+int(cs[last+1].Len) <= bodyGroup {
+		last++
+		n += int(cs[last].Len)
+	}
+	r.from, r.buf = -1, r.buf[:0]
+	err := r.o.src.Scan(cs[first].Base, r.o.index.ChunkEnd(last), func(b record.Batch) error {
+		if len(r.buf)+len(b) > n {
+			return fmt.Errorf("%w: more bytes than when it was built", ErrSource)
+		}
+		r.buf = append(r.buf, b...)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("segment: read from %d: %w", cs[first].Base, err)
+	}
+	if len(r.buf) != n {
+		return fmt.Errorf("%w: %d bytes from %d on, %d when it was built", ErrSource, len(r.buf), cs[first].Base, n)
+	}
+	at := 0
+	for i := first; i <= last; i++ {
+		if crc32.Checksum(r.buf[at:at+int(cs[i].Len)], castagnoli) != cs[i].CRC {
+			return fmt.Errorf("%w: bytes from %d on are not those it was built from", ErrSource, cs[i].Base)
+		}
+		at += int(cs[i].Len)
+	}
+	r.from = cs[first].Pos
+	return nil
+}
+
+// Seek lets a client library rewind for a retry or a checksum of its own.
+func (r *body) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += r.pos
+	case io.SeekEnd:
+		offset += r.o.Info.Bytes
+	}
+	if offset < 0 || whence < io.SeekStart || whence > io.SeekEnd {
+		return 0, fmt.Errorf("segment: seek to %d (whence %d)", offset, whence)
+	}
+	r.pos = offset
+	return offset, nil
+}
+
+func (r *body) Close() error {
+	r.closed, r.buf = true, nil
+	return nil
+}
