@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varve/varve/metadata"
+	"github.com/varve/varve/record"
+)
+
+// DialFunc connects to another node's inter-broker listener.
+type DialFunc func(ctx context.Context, address string) (net.Conn, error)
+
+// UnableTag is the tagged field of a fetch's partition that says: this replica cannot append now, do not wait for it. It is empty.
+const UnableTag = 10001
+
+// StoreTag is the tagged field of a fetch's ReplicaState that carries the follower's store id (16 bytes). Kafka's own tags count up
+// from 0.
+const StoreTag = 10000
+
+// peer is a connection to another node, for one request at a time. It is the client side of Kafka's framing and no more: the
+// answers are those of nodes of this cluster.
+type peer struct {
+	conn        net.Conn
+	correlation int32
+	clientID    string
+	out, in     []byte
+}
+
+func (b *Broker) dialPeer(ctx context.Context, n *metadata.Broker) (*peer, error) {
+	e, ok := n.Endpoint(b.cfg.InterBroker)
+	if !ok {
+		return nil, fmt.Errorf("node %d has no listener %s: give every node the same --inter-broker-listener-name", n.Node, b.cfg.InterBroker)
+	}
+	ctx, cancel := context.WithTimeout(ctx, peerDialTimeout)
+	defer cancel()
+	conn, err := b.cfg.Dial(ctx, net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to node %d: %w", n.Node, err)
+	}
+	return &peer{conn: conn, clientID: "varve-node-" + strconv.Itoa(int(b.cfg.Node.Node))}, nil
+}
+
+func (p *peer) close() { _ = p.conn.Close() } // nothing is lost with it
+
+// errPeer: another node answered what this one cannot read.
+var errPeer = errors.New("broker: another node's answer cannot be read")
+
+// request sends one request and waits for its answer. The answer's records lie in the peer's buffer, which the next request reuses.
+// An end of ctx ends it with the connection.
+func (p *peer) request(ctx context.Context, req kmsg.Request, resp kmsg.Response, timeout time.Duration) error {
+	if err := p.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, p.close)
+	defer stop()
+	p.correlation++
+	b := append(p.out[:0], 0, 0, 0, 0)
+	b = binary.BigEndian.AppendUint16(b, uint16(req.Key()))
+	b = binary.BigEndian.AppendUint16(b, uint16(req.GetVersion()))
+	b = binary.BigEndian.AppendUint32(b, uint32(p.correlation))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(p.clientID)))
+	b = append(b, p.clientID...)
+	b = append(b, 0) // no tags
+	b = req.AppendTo(b)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	p.out = b
+	if _, err := p.conn.Write(b); err != nil {
+		return err
+	}
+	var head [4]byte
+	if _, err := io.ReadFull(p.conn, head[:]); err != nil {
+		return err
+	}
+	size := int(binary.BigEndian.Uint32(head[:]))
+	if size < 5 || size > maxPeerFrame {
+		return fmt.Errorf("%w: a frame of %d bytes", errPeer, size)
+	}
+	if cap(p.in) < size || cap(p.in) > maxPeerBuffer && size <= maxPeerBuffer {
+		p.in = make([]byte, size+size/4)
+	}
+	in := p.in[:size]
+	if _, err := io.ReadFull(p.conn, in); err != nil {
+		return err
+	}
+	if got := int32(binary.BigEndian.Uint32(in)); got != p.correlation {
+		return fmt.Errorf("%w: correlation id %d instead of %d", errPeer, got, p.correlation)
+	}
+	if in[4] != 0 {
+		return fmt.Errorf("%w: tags in the header", errPeer)
+	}
+	resp.SetVersion(req.GetVersion())
+	unsafeResp, ok := resp.(interface{ UnsafeReadFrom([]byte) error })
+	if !ok {
+		return resp.ReadFrom(in[5:])
+	}
+	return unsafeResp.UnsafeReadFrom(in[5:])
+}
+
+// me is what this node says of itself in a fetch.
+func (b *Broker) me(s *metadata.Session) Replica {
+	return Replica{Node: b.cfg.Node.Node, Incarnation: s.Incarnation(), Store: b.cfg.Node.StoreID}
+}
+
+// ReplicaOf reads what a follower says of itself; ok is false for a consumer's fetch.
+func ReplicaOf(req *kmsg.FetchRequest) (r Replica, ok bool) {
+	r = Replica{Node: record.NodeID(req.ReplicaState.ID), Incarnation: metadata.Incarnation(req.ReplicaState.Epoch)}
+	if req.Version < 15 {
+		r.Node, r.Incarnation = record.NodeID(req.ReplicaID), -1
+	}
+	if r.Node < 0 {
+		return r, false
+	}
+	req.ReplicaState.UnknownTags.Each(func(tag uint32, value []byte) {
+		if tag == StoreTag && len(value) == len(r.Store) {
+			copy(r.Store[:], value)
+		}
+	})
+	return r, true
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hotlog
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/varve/varve/record"
+)
+
+// commit is one Pebble batch on its way: filled and applied by the committer, waited for by the syncer, then used again.
+type commit struct {
+	sequence uint64
+	batch    *pebble.Batch
+	// usual is the batch for small requests while batch is one made for a large one.
+	usual *pebble.Batch
+	ops   []*op
+	bytes int
+	// touched are the logs whose end moved by appends, each once.
+	touched []touch
+	applied time.Time
+	key     []byte
+}
+
+type touch struct {
+	log *Log
+	end record.Offset
+}
+
+// commitLoop is the committer goroutine. It ends when the queue is empty and the DB is closing, or on failure.
+func (d *DB) commitLoop() {
+	defer close(d.toSync)
+	for c := range d.free {
+		if !d.gather(c) {
+			return
+		}
+		d.checkDisk(c.bytes)
+		if err := d.write(c); err != nil {
+			d.fail(fmt.Errorf("apply a batch of %d changes: %w", len(c.ops), err))
+			d.finish(c, ErrFailed)
+			return
+		}
+		d.toSync <- c
+	}
+}
+
+// gather waits for work and takes it. It returns false when there is none left and none will come.
+func (d *DB) gather(c *commit) bool {
+	for {
+		d.mu.Lock()
+		if d.mu.failed {
+			d.mu.Unlock()
+			return false
+		}
+		if d.mu.small.head != nil || d.mu.large.head != nil {
+			d.sequence++
+			c.sequence = d.sequence
+			d.takeLocked(c)
+			d.mu.Unlock()
+			return true
+		}
+		closing := d.mu.closing
+		d.mu.idle = true
+		d.mu.Unlock()
+		if closing {
+			return false
+		}
+		<-d.wake
+		d.checkDisk(0)
+	}
+}
+
+// write fills the Pebble batch, applies it, and moves the appended ends.
+func (d *DB) write(c *commit) (err error) {
+	// Pebble panics where its commit pipeline cannot go on, for example when the write-ahead log cannot be rotated. That is a
+	// failed apply: nothing after it may be acknowledged, and Pebble must not be touched again.
+	defer func() {
+		if r := recover(); r != nil {
+			d.abandoned.Store(true)
+			err = fmt.Errorf("%w: panic in apply: %v", ErrFailed, r)
+		}
+	}()
+	now := time.Now()
+	if c.bytes > d.o.MaxBatchBytes {
+		// Made to measure: growing would touch twice the memory, and Pebble may keep it until the flush.
+		c.usual, c.batch = c.batch, d.p.NewBatch(pebble.WithInitialSizeBytes(c.bytes), pebble.WithMaxRetainedSizeBytes(1))
+	}
+	for _, o := range c.ops {
+		if err := d.encode(c, o); err != nil {
+			return err
+		}
+	}
+	for _, t := range c.touched {
+		if err := c.touchHighWatermark(t.log, now); err != nil {
+			return err
+		}
+	}
+	if c.batch.Empty() {
+		c.batch.LogData(nil, nil) // a waiter still wants the sync of what went before
+	}
+	if err := d.p.ApplyNoSyncWait(c.batch, pebble.Sync); err != nil {
+		return err
+	}
+	c.applied = now
+	for _, t := range c.touched {
+		t.log.appendedEnd.Store(int64(t.end))
+	}
+	d.settle(c)
+	for _, t := range c.touched {
+		if t.log.obs != nil {
+			t.log.obs.Appended(t.end)
+		}
+	}
+	return nil
+}
+
+// settle ends what readers had to be warned of before the apply.
+func (d *DB) settle(c *commit) {
+	for _, o := range c.ops {
+		if o.kind == opTruncate || o.kind == opReset {
+			o.log.generation.Add(1)
+		}
+	}
+}
+
+// touch notes that appends moved the log's end.
+func (c *commit) touch(l *Log) {
+	if l.w.touchedIn == c.sequence {
+		c.touched[l.w.touchedAt].end = l.w.end
+		return
+	}
+	l.w.touchedIn, l.w.touchedAt = c.sequence, len(c.touched)
+	c.touched = append(c.touched, touch{l, l.w.end})
+}
+
+// touchHighWatermark writes the high-watermark checkpoint beside a batch of the same log, at most every hwInterval.
+func (c *commit) touchHighWatermark(l *Log, now time.Time) error {
+	hw := record.Offset(l.highWatermark.Load())
+	if hw == l.w.meta.highWatermark || now.Sub(l.w.hwAt) < hwInterval {
+		return nil
+	}
+	l.w.hwAt = now
+	return c.putMeta(l)
+}
+
+// syncLoop is the syncer goroutine: it waits for the syncs in the order of the applies.
+func (d *DB) syncLoop() {
+	defer close(d.done)
+	for c := range d.toSync {
+		err := c.batch.SyncWait()
+		if err != nil {
+			d.fail(fmt.Errorf("sync the write-ahead log: %w", err))
+		}
+		if d.hasFailed() {
+			err = ErrFailed // sticky: a later sync that succeeds proves nothing about what a failed one covered
+		}
+		if err == nil {
+			d.durable(c)
+		}
+		d.finish(c, err)
+		if err := c.reset(); err != nil {
+			d.fail(fmt.Errorf("release a batch: %w", err))
+		}
+		d.free <- c
+	}
+}
+
+// durable reports what the sync of c covers.
+func (d *DB) durable(c *commit) {
+	d.stats.sync.observe(time.Since(c.applied))
+	d.stats.batches.Add(1)
+	for _, o := range c.ops {
+		if o.kind == opTruncate || o.kind == opReset {
+			if o.rest.err == nil {
+				o.log.durableEnd.Store(int64(o.rest.offset))
+			}
+		}
+	}
+	for _, t := range c.touched {
+		t.log.durableEnd.Store(int64(t.end))
+	}
+	for _, t := range c.touched {
+		if t.log.obs != nil {
+			t.log.obs.Durable(t.end)
+		}
+	}
+}
+
+// finish tells the waiters of c's ops and recycles the ops.
+func (d *DB) finish(c *commit, err error) {
+	for _, o := range c.ops {
+		if o.rest == nil {
+			continue
+		}
+		if o.rest.err == nil {
+			o.rest.err = err
+		}
+		if o.kind == opDrop {
+			d.forget(o.log)
+		}
+		close(o.rest.done)
+	}
+	d.mu.Lock()
+	d.recycleLocked(c.ops)
+	d.mu.Unlock()
+}
+
+func (c *commit) reset() (err error) {
+	if c.usual != nil {
+		err = c.batch.Close()
+		c.batch, c.usual = c.usual, nil
+	}
+	c.batch.Reset()
+	clear(c.ops)
+	clear(c.touched)
+	c.ops, c.touched, c.bytes = c.ops[:0], c.touched[:0], 0
+	return err
+}
+
+// fail makes the first error the last: the process is told, the queue is refused, nothing more is acknowledged.
+func (d *DB) fail(err error) {
+	d.mu.Lock()
+	first := !d.mu.failed
+	d.mu.failed = true
+	d.failed.Store(true)
+	c := &commit{}
+	for first && (d.mu.small.head != nil || d.mu.large.head != nil) {
+		l := d.mu.small.pop()
+		if l == nil {
+			l = d.mu.large.pop()
+		}
+		for l.q.head != nil {
+			d.takeOneLocked(c, l)
+		}
+	}
+	d.mu.Unlock()
+	if !first {
+		return
+	}
+	d.o.Fatal(err)
+	d.finish(c, ErrFailed)
+	d.wakeCommitter()
+}
+
+func (d *DB) hasFailed() bool { return d.failed.Load() }

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hotlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/varve/varve/record"
+)
+
+// DB is one data directory: a Pebble database and the logs in it.
+type DB struct {
+	dir  string
+	o    Options
+	fs   vfs.FS
+	lock *pebble.Lock
+	p    *pebble.DB
+	disk diskGuard
+
+	// store is the log-like place in the queue for changes of the store's own keys.
+	store    *Log
+	identity atomic.Pointer[Identity]
+	witness  atomic.Pointer[witness]
+
+	wake     chan struct{}
+	free     chan *commit
+	toSync   chan *commit
+	done     chan struct{} // closed when both goroutines are gone
+	sequence uint64        // the committer's: number of the commit being gathered
+
+	readers   sync.WaitGroup
+	closing   atomic.Bool
+	failed    atomic.Bool
+	abandoned atomic.Bool // Pebble panicked: its locks may be held for ever
+	closeOnce sync.Once
+	closeErr  error
+	stats     stats
+
+	mu struct {
+		sync.Mutex
+		logs         map[record.PartitionID]*Log
+		small, large logList
+		largeLast    bool
+		idle         bool
+		closing      bool
+		failed       bool
+		queuedBytes  int64
+		queuedOps    int
+		freeOps      *op
+		freeCount    int
+	}
+}
+
+type witness struct {
+	cluster    uint64
+	revision   int64
+	generation int64 // 0: written before generations were
+}
+
+// Open opens the store in dir, or makes one, and raises its boot count. Errors: ErrLocked, ErrCorrupt, ErrNewerFormat.
+func Open(dir string, o Options) (*DB, error) {
+	o = o.withDefaults()
+	d := &DB{
+		dir: dir, o: o, fs: o.FS,
+		wake: make(chan struct{}, 1), free: make(chan *commit, maxInFlight), toSync: make(chan *commit, maxInFlight), done: make(chan struct{}),
+	}
+	if d.fs == nil {
+		d.fs = vfs.Default
+	}
+	d.mu.logs = make(map[record.PartitionID]*Log)
+	d.store = &Log{db: d}
+	if err := d.fs.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make data directory %s: %w", dir, err)
+	}
+	lock, err := pebble.LockDirectory(dir, d.fs)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: another process holds its LOCK file: %w", ErrLocked, dir, err)
+	}
+	d.lock = lock
+	if err := d.open(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	for range maxInFlight {
+		d.free <- &commit{batch: d.p.NewBatch(pebble.WithInitialSizeBytes(64<<10), pebble.WithMaxRetainedSizeBytes(2*o.MaxBatchBytes))}
+	}
+	go d.commitLoop()
+	go d.syncLoop()
+	return d, nil
+}
+
+func (d *DB) open() error {
+	file, known, err := readStoreFile(d.fs, d.dir)
+	if err == nil {
+		err = file.checkManifest(d.fs, d.dir)
+	}
+	if err != nil {
+		return openError(d.dir, err)
+	}
+	d.disk.open(d)
+	holding := &holdingFS{FS: d.fs}
+	po, closeCache := d.pebbleOptions(holding)
+	defer closeCache()
+	po.ErrorIfNotExists = known
+	p, err := pebble.Open(d.dir, po)
+	if err != nil {
+		return openError(d.dir, err)
+	}
+	d.p = p
+	id, err := d.load()
+	if err == nil && known {
+		err = file.check(&id)
+	}
+	if err == nil {
+		err = holding.trust()
+	}
+	if err == nil {
+		err = d.boot(&id)
+	}
+	if err != nil {
+		return errors.Join(openError(d.dir, err), p.Close())
+	}
+	d.disk.keepReserve()
+	return nil
+}
+
+// openError names the directory and makes corruption and newer formats ours.
+func openError(dir string, err error) error {
+	switch {
+	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrNewerFormat):
+	case isNewerPebble(err):
+		err = fmt.Errorf("%w: %w", ErrNewerFormat, err)
+	case pebble.IsCorruptionError(err), errors.Is(err, os.ErrNotExist), errors.Is(err, pebble.ErrDBDoesNotExist):
+		// Pebble reports a file that its manifest names and that is not there as missing; for us it is the same damage.
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return fmt.Errorf("open data directory %s: %w", dir, err)
+}
+
+// load reads the store keys. A new store has none, and gets its identity here.
+func (d *DB) load() (id Identity, err error) {
+	id.Node = -1
+	format, found, err := d.get(keyFormat)
+	if err != nil {
+		return id, err
+	}
+	if !found {
+		id.StoreID = newStoreID()
+		return id, d.mustBeEmpty()
+	}
+	return id, d.loadStore(format, &id)
+}
+
+// boot raises boots, in Pebble first: the STORE file must never be ahead of it.
+func (d *DB) boot(id *Identity) error {
+	id.Boots++
+	b := d.p.NewBatch()
+	if err := b.Set(keyFormat, binary.BigEndian.AppendUint32(nil, storeFormat), nil); err != nil {
+		return err
+	}
+	if err := b.Set(keyIdentity, id.encode(), nil); err != nil {
+		return err
+	}
+	if err := d.applySynced(b); err != nil {
+		return fmt.Errorf("raise boots to %d: %w", id.Boots, err)
+	}
+	if err := (storeFile{storeID: id.StoreID, boots: id.Boots}).write(d.fs, d.dir); err != nil {
+		return err
+	}
+	d.identity.Store(id)
+	return nil
+}
+
+// loadStore reads an existing store's own keys.
+func (d *DB) loadStore(format []byte, id *Identity) error {
+	if len(format) != 4 {
+		return fmt.Errorf("%w: store format has %d bytes", ErrCorrupt, len(format))
+	}
+	if n := binary.BigEndian.Uint32(format); n > storeFormat {
+		return fmt.Errorf("%w: store format %d, this binary knows up to %d", ErrNewerFormat, n, storeFormat)
+	}
+	value, found, err := d.get(keyIdentity)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return fmt.Errorf("%w: no identity", ErrCorrupt)
+	}
+	if err := id.decode(value); err != nil {
+		return err
+	}
+	value, found, err = d.get(keyWitness)
+	if err != nil || !found {
+		return err
+	}
+	if err := checkValue(keyWitness, value, 17); err != nil {
+		return err
+	}
+	w := witness{cluster: binary.BigEndian.Uint64(value[1:]), revision: int64(binary.BigEndian.Uint64(value[9:]))}
+	if len(value) >= 25 {
+		w.generation = int64(binary.BigEndian.Uint64(value[17:]))
+	}
+	d.witness.Store(&w)
+	return nil
+}
+
+func (d *DB) mustBeEmpty() error {
+	it, err := d.p.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	if it.First() {
+		return fmt.Errorf("%w: keys but no store format; not a Varve data directory?", ErrCorrupt)
+	}
+	return it.Error()
+}
+
+func (d *DB) get(key []byte) (value []byte, found bool, err error) {
+	v, closer, err := d.p.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	value = append([]byte(nil), v...)
+	return value, true, closer.Close()
+}
+
+// applySynced is for the times when the committer is not running. Pebble ends the process if a plain synced Apply fails; this returns the error.
+func (d *DB) applySynced(b *pebble.Batch) error {
+	if err := d.p.ApplyNoSyncWait(b, pebble.Sync); err != nil {
+		return err
+	}
+	if err := b.SyncWait(); err != nil {
+		return err
+	}
+	return b.Close()
+}
+
+// Close writes what is queued, waits for readers, and closes the store. Logs answer ErrClosed from its beginning on.
+func (d *DB) Close() error {
+	d.closeOnce.Do(func() { d.closeErr = d.close() })
+	return d.closeErr
+}
+
+func (d *DB) close() error {
+	d.mu.Lock()
+	d.mu.closing = true
+	d.mu.Unlock()
+	d.closing.Store(true)
+	d.wakeCommitter()
+	<-d.done
+	d.readers.Wait()
+	if d.abandoned.Load() {
+		return fmt.Errorf("close data directory %s: %w", d.dir, ErrFailed)
+	}
+	var err error
+	if !d.hasFailed() {
+		err = d.checkpointHighWatermarks()
+	}
+	// The two commits' batches are idle now; closing them gives their memory back.
+	for len(d.free) > 0 {
+		c := <-d.free
+		err = errors.Join(err, c.batch.Close())
+	}
+	err = errors.Join(err, d.p.Close())
+	if id := d.identity.Load(); err == nil && !d.hasFailed() {
+		if err := (storeFile{storeID: id.StoreID, boots: id.Boots}).markClosed(d.fs, d.dir); err != nil {
+			d.o.Logger.Warn("the directory is closed, but not noted as closed", "dir", d.dir, "error", err)
+		}
+	}
+	err = errors.Join(err, d.lock.Close())
+	if err != nil {
+		return fmt.Errorf("close data directory %s: %w", d.dir, err)
+	}
+	return nil
+}
+
+// checkpointHighWatermarks stores the high watermarks that changed since their logs last wrote one.
+func (d *DB) checkpointHighWatermarks() error {
+	c := &commit{batch: d.p.NewBatch()}
+	for _, l := range d.mu.logs {
+		if l.q.opening || l.q.dropped || record.Offset(l.highWatermark.Load()) == l.w.meta.highWatermark {
+			continue
+		}
+		if err := c.putMeta(l); err != nil {
+			return err
+		}
+	}
+	if c.batch.Empty() {
+		return c.batch.Close()
+	}
+	return d.applySynced(c.batch)
+}
+
+// Partitions lists the partitions that have a log here, open or not, in key order.
+func (d *DB) Partitions() (ids []record.PartitionID, err error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	it, err := d.p.NewIter(&pebble.IterOptions{LowerBound: []byte{spacePartition}, UpperBound: []byte{spacePartition + 1}})
+	if err != nil {
+		return nil, err
+	}
+	defer it.Close()
+	for ok := it.First(); ok; {
+		key := it.Key()
+		if len(key) < kindPrefixLen {
+			return nil, fmt.Errorf("%w: partition key %x in %s", ErrCorrupt, key, d.dir)
+		}
+		p := prefix(key[:partitionPrefixLen])
+		ids = append(ids, p.id())
+		ok = it.SeekGE(p.kind(nil, math.MaxUint8))
+	}
+	if err := it.Error(); err != nil {
+		return nil, openError(d.dir, err)
+	}
+	return ids, nil
+}
+
+// Drop removes a partition's log, open or not, durably. An open Log answers ErrClosed from then on.
+func (d *DB) Drop(id record.PartitionID) error {
+	r := &opRest{done: make(chan struct{})}
+	d.mu.Lock()
+	if d.mu.closing || d.mu.failed {
+		d.mu.Unlock()
+		return ErrClosed
+	}
+	l := d.mu.logs[id]
+	if l == nil {
+		l = &Log{db: d, id: id, prefix: makePrefix(id)}
+		d.mu.logs[id] = l
+	}
+	if l.q.dropped || l.q.opening {
+		d.mu.Unlock()
+		return fmt.Errorf("drop %v: %w", id, ErrBusy)
+	}
+	l.q.dropped = true
+	o := d.newOpLocked(l, opDrop, opOverhead)
+	o.rest = r
+	wake := d.enqueueLocked(o)
+	d.mu.Unlock()
+	if wake {
+		d.wakeCommitter()
+	}
+	return r.wait()
+}
+
+func (d *DB) forget(l *Log) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.logs[l.id] == l {
+		delete(d.mu.logs, l.id)
+	}
+}

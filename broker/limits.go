@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import "time"
+
+// maxProducersPerPartition bounds the producer window's memory (about 250 B each): the sweep drops those idle longest beyond it. A
+// variable only so that a test can reach it.
+var maxProducersPerPartition = 100_000
+
+const (
+	// producerWindow is how many of a producer's last batches are recognised when sent again: Kafka's number, and the most
+	// that a client has in flight.
+	producerWindow = 5
+	// hotIndexChunkBytes is how much of the hot log one entry of the time index covers.
+	hotIndexChunkBytes = 64 << 10
+	// hotIndexGroup is how many entries one entry of the index's upper level sums up.
+	hotIndexGroup = 64
+	// maxTimeTableBytes bounds the tables that answer repeated lookups by time, for the whole node.
+	maxTimeTableBytes = 16 << 20
+	// takeOverBatch is how many partitions one round of takeovers asks for; the metadata store cuts it into Txns.
+	takeOverBatch = 1000
+	// retryPause is how long a failed background step waits before it is tried again.
+	retryPause = 250 * time.Millisecond
+	// producerSweepInterval is how often idle producers are looked for; expiry itself is producer.id.expiration.ms.
+	producerSweepInterval = time.Minute
+)
+
+// Replication.
+const (
+	// fetchVersion is the version of Fetch that followers speak: with topic ids and the follower's incarnation.
+	fetchVersion = 17
+	// replicaFetchWait is how long a leader may hold a fetch that has nothing to tell.
+	replicaFetchWait = 500 * time.Millisecond
+	// peerFetchTimeout is when a fetch is given up: the leader is gone, or stopped.
+	peerFetchTimeout = 5 * time.Second
+	peerDialTimeout  = 2 * time.Second
+	// replicaFetchBytes and replicaPartitionBytes bound one answer; a first batch that is larger comes whole.
+	replicaFetchBytes     = 10 << 20
+	replicaPartitionBytes = 1 << 20
+	// maxPeerFrame bounds an answer: the bytes asked for, one batch of the largest size, and what stands around them.
+	maxPeerFrame = 256 << 20
+	// maxPeerBuffer is the largest buffer that a connection keeps for the next answer.
+	maxPeerBuffer = 2 * replicaFetchBytes
+	// fetchBackoffMin and fetchBackoffMax bound the pause after a failed fetch, partitionBackoff is that of one partition.
+	fetchBackoffMin  = 20 * time.Millisecond
+	fetchBackoffMax  = time.Second
+	partitionBackoff = 100 * time.Millisecond
+	// complainEvery is how often a fetcher says that replicas cannot follow: the cause is mostly the same for all of them.
+	complainEvery = 5 * time.Second
+	// maxRepairs is how many replicas read the bucket at once in order to follow.
+	maxRepairs = 8
+	// idleFetcher is how long a fetcher without partitions sleeps if nobody wakes it.
+	idleFetcher = time.Minute
+	// minISRInterval bounds how often slow followers are looked for.
+	minISRInterval = 100 * time.Millisecond
+	// preferredAfter is how long a leader leads before it hands over to the preferred replica, preferredLag how recently that one
+	// must have had everything.
+	preferredAfter = 3 * time.Second
+	preferredLag   = time.Second
+	// handOverWait is how long nothing is accepted at most while a successor catches up, handOverPoll how often it is looked at.
+	handOverWait = time.Second
+	handOverPoll = 2 * time.Millisecond
+	// handOverTries is how often a node that leaves tries to hand over what it leads.
+	handOverTries = 4
+	// moveParallel is how many leaderships are handed over at once.
+	moveParallel = 32
+	// isrParallel is how many changes of in-sync sets are under way at once.
+	isrParallel = 16
+	// electionStep is how much longer than the replica before it one waits to take over.
+	electionStep = 150 * time.Millisecond
+)

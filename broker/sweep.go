@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/varve/varve/broker/hotlog"
+	"github.com/varve/varve/metadata"
+)
+
+// sweepProducers forgets producers that were idle for producer.id.expiration.ms. It is one pass over the partitions a minute,
+// and costs nothing for those without producers.
+func (b *Broker) sweepProducers(ctx context.Context) error {
+	for pause(ctx, producerSweepInterval) == nil {
+		before := time.Now().Add(-b.Config().ProducerIDExpiration).UnixMilli()
+		for _, p := range b.Partitions() {
+			if err := p.forgetProducers(before); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forgetProducers drops those that were last used before that time, from memory and disk alike, and those idle longest of more
+// than maxProducersPerPartition.
+func (p *Partition) forgetProducers(before int64) error {
+	p.mu.Lock()
+	var producers map[int64]*producer
+	switch {
+	case p.mu.lead != nil:
+		producers = p.mu.lead.producers
+	case p.mu.follow != nil:
+		producers = p.mu.follow.producers
+	}
+	if excess := len(producers) - maxProducersPerPartition; excess > 0 {
+		used := make([]int64, 0, len(producers))
+		for _, entry := range producers {
+			used = append(used, entry.lastUsed)
+		}
+		slices.Sort(used)
+		before = max(before, used[excess])
+	}
+	var idle []int64
+	for pid, entry := range producers {
+		if entry.lastUsed < before {
+			idle = append(idle, pid)
+			delete(producers, pid)
+		}
+	}
+	if len(idle) == 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	// Queued under the lock, so that a batch of one of them that comes now is behind it.
+	err := p.log.DropProducers(idle)
+	led := p.mu.lead != nil
+	p.mu.Unlock()
+	if led {
+		p.broker.producers.Add(-int64(len(idle)))
+	}
+	if errors.Is(err, hotlog.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// dropOrphans removes hot logs of topics that were deleted while this node was away.
+func (b *Broker) dropOrphans(ctx context.Context) error {
+	for _, db := range b.dbs {
+		ids, err := db.Partitions()
+		if err != nil {
+			return fmt.Errorf("listing the partitions on disk: %w", err)
+		}
+		for _, id := range ids {
+			if b.assigned(b.meta.Image().TopicByID(id.Topic), id.Index) {
+				continue
+			}
+			topic, err := b.meta.ReadTopic(ctx, id.Topic)
+			if err != nil && !errors.Is(err, metadata.ErrUnknownTopic) {
+				b.log.Warn("cannot tell yet whether a hot log is still needed", "partition", id, "error", err)
+				continue
+			}
+			if b.assigned(topic, id.Index) {
+				continue
+			}
+			if err := db.Drop(id); err != nil {
+				return fmt.Errorf("removing the hot log of %s: %w", id, err)
+			}
+			b.log.Info("hot log of a deleted topic removed", "partition", id)
+		}
+	}
+	return nil
+}

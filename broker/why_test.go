@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// TestWhyEmpty: a partition without records is called empty, and nothing is said about what would be sealed.
+func TestWhyEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		p := n.topic("t", nil)
+		expect := func(want string, others ...string) {
+			t.Helper()
+			got := n.broker.Why(p.id)
+			said := func(text string) bool {
+				return slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, text) })
+			}
+			if !said(want) || slices.ContainsFunc(others, said) {
+				t.Errorf("want %q and none of %q:\n%s", want, others, strings.Join(got, "\n"))
+			}
+		}
+		expect("empty: it never had a record", "sealed", "everything is in the bucket")
+		p.must(t, built(t, nobody, 1, 2, 3))
+		expect("end 3", "empty") // and what is not sealed, or what is under way
+		if _, err := p.DeleteRecords(context.Background(), 3); err != nil {
+			t.Fatal(err)
+		}
+		expect("empty: nothing below offset 3 is left", "sealed", "everything is in the bucket")
+	})
+}
