@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varve/varve/gateway/group"
+	"github.com/varve/varve/metadata"
+	"github.com/varve/varve/record"
+)
+
+// offsetCommit stores offsets of a group, for its members or, while it has none, for whoever names it.
+func (s *Server) offsetCommit(ctx context.Context, r *Request) (kmsg.Response, error) {
+	req := r.Body.(*kmsg.OffsetCommitRequest)
+	resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+	now := time.Now()
+	c := commitRequest{now: now, maxMetadata: s.broker.Config().OffsetMetadataMaxBytes, at: map[metadata.ChunkID]int{}}
+	find := s.offsetTopics(ctx)
+	if r.Version <= 4 && req.RetentionTimeMillis >= 0 {
+		c.expires = now.Add(time.Duration(req.RetentionTimeMillis) * time.Millisecond)
+	}
+	for i := range req.Topics {
+		t := kmsg.NewOffsetCommitResponseTopic()
+		t.Topic, t.TopicID = req.Topics[i].Topic, req.Topics[i].TopicID
+		topic, code := find.topic(r.Version >= 10, t.Topic, t.TopicID)
+		for k := range req.Topics[i].Partitions {
+			p := kmsg.NewOffsetCommitResponseTopicPartition()
+			p.Partition = req.Topics[i].Partitions[k].Partition
+			p.ErrorCode = code.int16()
+			if code == codeNone {
+				p.ErrorCode = c.add(topic, &req.Topics[i].Partitions[k]).int16()
+			}
+			t.Partitions = append(t.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, t)
+	}
+	who := group.Committer{MemberID: req.MemberID, Instance: req.InstanceID, Generation: group.Generation(req.Generation), OldVersion: r.Version < 9}
+	code := groupCode(s.commitOffsets(ctx, req.Group, who, c.edits))
+	if code == codeGroupIDNotFound && r.Version < 9 {
+		code = codeIllegalGeneration // what clients of that time know
+	}
+	if code != codeNone {
+		for i := range resp.Topics {
+			for k := range resp.Topics[i].Partitions {
+				if p := &resp.Topics[i].Partitions[k]; p.ErrorCode == 0 {
+					p.ErrorCode = code.int16()
+				}
+			}
+		}
+	}
+	return resp, nil
+}
+
+// offsetTopics finds the topics of one OffsetCommit, OffsetFetch or OffsetDelete. The image tells most; for what it does not show the
+// store is asked, but not for any number of names that do not exist.
+type offsetTopics struct {
+	s    *Server
+	ctx  context.Context
+	img  *metadata.Image
+	left int
+}
+
+func (s *Server) offsetTopics(ctx context.Context) *offsetTopics {
+	return &offsetTopics{s: s, ctx: ctx, img: s.meta.Image(), left: maxOffsetLookups}
+}
+
+func (o *offsetTopics) topic(byID bool, name string, id record.TopicID) (*metadata.Topic, Code) {
+	var t *metadata.Topic
+	unknown := codeUnknownTopicOrPartition
+	if byID {
+		t, unknown = o.img.TopicByID(id), codeUnknownTopicID
+	} else {
+		t = o.img.Topic(name)
+	}
+	if t != nil && !t.Deleting {
+		return t, codeNone
+	}
+	if o.left--; o.left < 0 {
+		return nil, unknown
+	}
+	var err error
+	if byID {
+		t, err = o.s.findTopicByID(o.ctx, id)
+	} else {
+		t, err = o.s.findTopic(o.ctx, name)
+	}
+	if err != nil {
+		code, _ := o.s.adminCode("finding a topic", err)
+		if code == codeRequestTimedOut {
+			code = codeCoordinatorNotAvailable // what clients of these requests retry
+		}
+		return nil, code
+	}
+	return t, codeNone
+}
+
+// commitRequest gathers what a request commits, by key.
+type commitRequest struct {
+	now         time.Time
+	expires     time.Time
+	maxMetadata int
+	partitions  int
+	edits       []chunkEdit
+	at          map[metadata.ChunkID]int // where in edits
+}
+
+func (c *commitRequest) add(t *metadata.Topic, p *kmsg.OffsetCommitRequestTopicPartition) Code {
+	o := metadata.CommittedOffset{
+		Partition: p.Partition, Offset: record.Offset(p.Offset), LeaderEpoch: record.Epoch(p.LeaderEpoch),
+		Committed: c.now.Truncate(time.Millisecond), Expires: c.expires,
+	}
+	if p.Metadata != nil {
+		o.Metadata = *p.Metadata
+	}
+	if c.partitions++; c.partitions > maxCommitPartitions {
+		return codeInvalidRequest
+	}
+	switch {
+	case p.Partition < 0 || int(p.Partition) >= len(t.Partitions):
+		return codeUnknownTopicOrPartition
+	case len(o.Metadata) > c.maxMetadata:
+		return codeOffsetMetadataTooLarge
+	}
+	id := metadata.ChunkOf(t.ID, p.Partition)
+	i, ok := c.at[id]
+	if !ok {
+		i = len(c.edits)
+		c.at[id] = i
+		c.edits = append(c.edits, chunkEdit{id: id})
+	}
+	c.edits[i].set = append(c.edits[i].set, o)
+	return codeNone
+}
+
+// commitOffsets has the coordinator check and store a commit.
+func (s *Server) commitOffsets(ctx context.Context, id string, who group.Committer, edits []chunkEdit) error {
+	sh, err := s.groups.find(id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, groupWait)
+	defer cancel()
+	answer, err := ask(ctx, sh, func(now time.Time, reply func(error)) {
+		e := sh.groups[id]
+		if e == nil && who.Generation >= 0 {
+			reply(group.ErrNotFound)
+			return
+		}
+		if e == nil {
+			e = sh.entry(id, now)
+		}
+		c := &offsetChange{who: &who, edits: edits, reply: reply}
+		if err := e.allows(c); err != nil || len(edits) == 0 {
+			reply(err)
+			sh.forget(e)
+			return
+		}
+		if e.c == nil {
+			e.g.Commit(now, who)
+		}
+		sh.change(e, c)
+	})
+	return errors.Join(err, answer)
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varve/varve/metadata"
+)
+
+// Kinds of coordinators.
+const (
+	groupCoordinator       = 0
+	transactionCoordinator = 1
+	shareCoordinator       = 2
+)
+
+// findCoordinator tells which node coordinates a group, as far as this node's image knows. There are no transactions and share groups
+// yet: clients that ask for their coordinators keep asking.
+func (s *Server) findCoordinator(_ context.Context, r *Request) (kmsg.Response, error) {
+	req := r.Body.(*kmsg.FindCoordinatorRequest)
+	resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
+	if r.Version < 4 {
+		c := s.coordinatorOf(r, req.CoordinatorType, req.CoordinatorKey)
+		resp.ErrorCode, resp.ErrorMessage = c.ErrorCode, c.ErrorMessage
+		resp.NodeID, resp.Host, resp.Port = c.NodeID, c.Host, c.Port
+		return resp, nil
+	}
+	for _, key := range req.CoordinatorKeys {
+		resp.Coordinators = append(resp.Coordinators, s.coordinatorOf(r, req.CoordinatorType, key))
+	}
+	return resp, nil
+}
+
+func (s *Server) coordinatorOf(r *Request, kind int8, key string) kmsg.FindCoordinatorResponseCoordinator {
+	c := kmsg.NewFindCoordinatorResponseCoordinator()
+	c.Key, c.NodeID, c.Port = key, -1, -1
+	code, message := codeCoordinatorNotAvailable, ""
+	switch {
+	case kind == groupCoordinator && len(key) > maxGroupID:
+		code, message = codeInvalidGroupID, "the group id is too long"
+	case kind == groupCoordinator:
+		img := s.meta.Image()
+		message = "no node coordinates the group at the moment"
+		if img.Shards() == 0 {
+			break
+		}
+		owner, held := img.Coordinator(metadata.ShardOf(key, img.Shards()))
+		at, ok := endpointOf(img, owner.Node, r.Listener)
+		if held && ok && registered(img, owner) {
+			c.NodeID, c.Host, c.Port = int32(at.node), at.host, at.port
+			c.ErrorCode = codeNone.int16()
+			return c
+		}
+	case kind == transactionCoordinator && r.Version >= 1, kind == shareCoordinator && r.Version >= 6:
+		message = "transactions and share groups are not served yet"
+	default:
+		code, message = codeInvalidRequest, "no such kind of coordinator"
+	}
+	c.ErrorCode, c.ErrorMessage = code.int16(), &message
+	return c
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varve/varve/metadata"
+)
+
+// producerIDs hands out ids from a block that belongs to this process alone. What is left of a block at the end is lost: ids are
+// never given twice.
+type producerIDs struct {
+	// turn is held while a block is fetched: all who need one wait for the same. It is no mutex, so that a wait for the metadata
+	// store ends with the request.
+	turn chan struct{}
+	next int64
+	left int64
+}
+
+func newProducerIDs() producerIDs { return producerIDs{turn: make(chan struct{}, 1)} }
+
+func (p *producerIDs) take(ctx context.Context, meta *metadata.Store) (int64, error) {
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	if p.left == 0 {
+		first, n, err := meta.AllocateProducerIDs(ctx)
+		if err != nil {
+			return 0, err
+		}
+		p.next, p.left = first, n
+	}
+	id := p.next
+	p.next++
+	p.left--
+	return id, nil
+}
+
+// initProducerID gives an idempotent producer an id. A transactional one has no coordinator yet; it asks again.
+func (s *Server) initProducerID(ctx context.Context, r *Request) (kmsg.Response, error) {
+	req := r.Body.(*kmsg.InitProducerIDRequest)
+	resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+	resp.ProducerID, resp.ProducerEpoch = -1, -1
+	code := codeNone
+	switch {
+	case (req.ProducerID == -1) != (req.ProducerEpoch == -1):
+		code = codeInvalidRequest // KIP-360: both or neither
+	case req.TransactionalID == nil:
+		// Whatever id it had, an idempotent producer gets a fresh one: nothing ties its old sequences to it.
+		id, err := s.producerIDs.take(ctx, s.meta)
+		if err != nil {
+			code = codeCoordinatorLoadInProgress // as Kafka without a block: the client asks again
+			break
+		}
+		resp.ProducerID, resp.ProducerEpoch = id, 0
+	case *req.TransactionalID == "":
+		code = codeInvalidRequest
+	case req.TransactionTimeoutMillis <= 0 || int64(req.TransactionTimeoutMillis) > s.broker.Config().TransactionMaxTimeout.Milliseconds():
+		code = codeInvalidTransactionTimeout
+	default:
+		code = codeCoordinatorNotAvailable
+	}
+	resp.ErrorCode = code.int16()
+	return resp, nil
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// answer is a response under construction: framing and fields in one pooled buffer, record batches as they were read, between
+// the parts of it. Nothing of the records is copied.
+type answer struct {
+	c      *conn
+	head   *buffer
+	from   int         // start of the part of head that is not in parts yet
+	parts  net.Buffers // finished parts, in order
+	size   int         // bytes in parts
+	none   bool        // acks=0: no answer at all
+	failed bool        // carries an error code, for the metrics
+	held   []*buffer   // record buffers, returned after the write
+	budget int64       // of the node's fetch memory
+}
+
+// newAnswer begins an answer with its length, to be known later, and the response header. ApiVersions keeps header version 0,
+// so that a client that guessed the version wrong can still read it.
+func newAnswer(c *conn, cl *call) *answer {
+	a := &answer{c: c, head: getBuffer(minPooled)}
+	b := append(a.head.b, 0, 0, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(cl.correlation))
+	if cl.flexible() && cl.Key != apiVersionsKey {
+		b = append(b, 0)
+	}
+	a.head.b = b
+	return a
+}
+
+func (a *answer) encode(resp kmsg.Response) { a.head.b = resp.AppendTo(a.head.b) }
+
+// grow makes room for n bytes of fields before they are written, so that the buffer stays one of the pool's.
+func (a *answer) grow(n int) {
+	if cap(a.head.b) >= n {
+		return
+	}
+	b := getBuffer(n)
+	b.b = append(b.b, a.head.b...)
+	a.head.put()
+	a.head = b
+}
+
+// records puts a run of batches into the answer behind what head has so far. head may move when it grows: parts cut from it
+// before keep the old array, whose bytes are final.
+func (a *answer) records(b []byte) {
+	a.cut()
+	if len(b) > 0 {
+		a.parts = append(a.parts, b)
+		a.size += len(b)
+	}
+}
+
+func (a *answer) cut() {
+	if part := a.head.b[a.from:]; len(part) > 0 {
+		a.parts = append(a.parts, part)
+		a.size += len(part)
+		a.from = len(a.head.b)
+	}
+}
+
+// write sends the answer in one writev where the connection can.
+func (a *answer) write(nc net.Conn) error {
+	if a.none {
+		return nil
+	}
+	a.cut()
+	if a.size-4 > math.MaxInt32 {
+		return fmt.Errorf("answer of %d bytes does not fit a frame", a.size)
+	}
+	binary.BigEndian.PutUint32(a.parts[0], uint32(a.size-4))
+	stall := writeStall + time.Duration(a.size)*time.Second/writeMinRate
+	if err := nc.SetWriteDeadline(time.Now().Add(stall)); err != nil {
+		return err
+	}
+	if len(a.parts) == 1 {
+		_, err := nc.Write(a.parts[0])
+		return err
+	}
+	parts := a.parts // WriteTo consumes its receiver
+	_, err := parts.WriteTo(nc)
+	return err
+}
+
+// release returns the buffers: the write is over, so nothing reads them any more (G5).
+func (a *answer) release() {
+	a.head.put()
+	for _, b := range a.held {
+		b.put()
+	}
+	if a.budget > 0 {
+		a.c.s.fetchMemory.release(a.budget)
+	}
+}

@@ -1,0 +1,722 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varve/varve/gateway/group"
+	"github.com/varve/varve/gateway/group/consumer"
+	"github.com/varve/varve/metadata"
+	"github.com/varve/varve/record"
+)
+
+// voice is a member of the consumer protocol that says by hand what it says.
+type voice struct {
+	t        *testing.T
+	group    string
+	id       string
+	instance *string
+	topics   []string
+	epoch    int32
+	has      []kmsg.ConsumerGroupHeartbeatResponseAssignmentTopic
+}
+
+func (v *voice) request() *kmsg.ConsumerGroupHeartbeatRequest {
+	r := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	r.Group, r.MemberID, r.MemberEpoch, r.InstanceID, r.RebalanceTimeoutMillis = v.group, v.id, v.epoch, v.instance, -1
+	if v.epoch == 0 {
+		r.RebalanceTimeoutMillis, r.SubscribedTopicNames, r.Topics = 60_000, v.topics, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+	}
+	return r
+}
+
+// ask sends a request to a node's handler, past the wire.
+func (v *voice) ask(n *node, r *kmsg.ConsumerGroupHeartbeatRequest) *kmsg.ConsumerGroupHeartbeatResponse {
+	v.t.Helper()
+	resp, err := n.server.consumerGroupHeartbeat(context.Background(), &Request{Version: 1, ClientID: "c", Peer: "host:1", Listener: testListener, Body: r})
+	check(v.t, err)
+	return resp.(*kmsg.ConsumerGroupHeartbeatResponse)
+}
+
+// beat sends a heartbeat, with what the member has if it acknowledges, and takes over what it is told.
+func (v *voice) beat(n *node, acknowledge bool) Code {
+	v.t.Helper()
+	r := v.request()
+	if acknowledge {
+		r.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		for _, t := range v.has {
+			r.Topics = append(r.Topics, kmsg.ConsumerGroupHeartbeatRequestTopic{TopicID: t.TopicID, Partitions: t.Partitions})
+		}
+	}
+	resp := v.ask(n, r)
+	if resp.ErrorCode == 0 {
+		v.epoch = resp.MemberEpoch
+		if resp.Assignment != nil {
+			v.has = resp.Assignment.Topics
+		}
+	}
+	return Code(resp.ErrorCode)
+}
+
+func (v *voice) must(n *node, acknowledge bool) {
+	v.t.Helper()
+	if code := v.beat(n, acknowledge); code != codeNone {
+		v.t.Fatalf("%s: code %d", v.id, code)
+	}
+}
+
+func (v *voice) partitions() (list []int32) {
+	for _, t := range v.has {
+		list = append(list, t.Partitions...)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// quick are the configs of a node whose consumer groups move quickly.
+func quick(more ...string) map[string]string {
+	m := maps.Clone(impatient)
+	maps.Copy(m, map[string]string{
+		"group.consumer.min.heartbeat.interval.ms": "50", "group.consumer.heartbeat.interval.ms": "100", "group.consumer.assignment.interval.ms": "0",
+		"group.consumer.min.session.timeout.ms": "500", "group.consumer.session.timeout.ms": "3000",
+	})
+	for i := 0; i+1 < len(more); i += 2 {
+		m[more[i]] = more[i+1]
+	}
+	return m
+}
+
+// TestConsumerGroupMembers: consumers of the new protocol share the partitions, through members that come and leave; every record is read, and
+// none twice.
+func TestConsumerGroupMembers(t *testing.T) {
+	for name, balancer := range map[string]kgo.GroupBalancer{"uniform": kgo.CooperativeStickyBalancer(), "range": kgo.RangeBalancer()} {
+		t.Run(name, func(t *testing.T) {
+			const partitions = 6
+			opts := []kgo.Opt{kgo.ServerSideBalancer(), kgo.Balancers(balancer)}
+			n := startNode(t, nodeOptions{static: quick()}).coordinating()
+			n.topic("t", partitions, nil)
+			n.fill("t", partitions, 0, 300)
+			a := n.consumer("t", "g", opts...)
+			n.awaitLong("one consumer to read everything", func() bool { return len(seenOf(a)) == 300 })
+			b := n.consumer("t", "g", opts...)
+			n.awaitLong("two consumers to share", func() bool { return shared(partitions, a, b) })
+			n.fill("t", partitions, 300, 300)
+			n.awaitLong("two consumers to read everything", func() bool { return len(seenOf(a, b)) == 600 })
+			d := n.consumerGroup("g")
+			if d.AssignorName != name || len(d.Members) != 2 || d.Members[0].MemberType != consumerMember {
+				t.Errorf("%+v", d)
+			}
+			check(t, b.CommitUncommittedOffsets(context.Background()))
+			b.stop()
+			b.Close()
+			n.awaitLong("the other to take over", func() bool { return shared(partitions, a) })
+			n.fill("t", partitions, 600, 60)
+			n.awaitLong("the rest", func() bool { return len(seenOf(a, b)) == 660 })
+			for v, times := range seenOf(a, b) {
+				if times != 1 {
+					t.Errorf("record %s was read %d times", v, times)
+				}
+			}
+		})
+	}
+}
+
+// consumerGroup describes a group of the consumer protocol.
+func (n *node) consumerGroup(id string) kmsg.ConsumerGroupDescribeResponseGroup {
+	n.t.Helper()
+	req := kmsg.NewPtrConsumerGroupDescribeRequest()
+	req.Groups = []string{id}
+	resp, err := n.server.consumerGroupDescribe(context.Background(), &Request{Version: 1, Body: req})
+	check(n.t, err)
+	return resp.(*kmsg.ConsumerGroupDescribeResponse).Groups[0]
+}
+
+// listed is a group as ListGroups shows it: type, state, protocol.
+func (n *node) listed(id string, types ...string) string {
+	n.t.Helper()
+	req := kmsg.NewPtrListGroupsRequest()
+	req.TypesFilter = types
+	resp, err := n.server.listGroups(context.Background(), &Request{Version: 5, Body: req})
+	check(n.t, err)
+	for _, g := range resp.(*kmsg.ListGroupsResponse).Groups {
+		if g.Group == id {
+			return strings.Join([]string{g.GroupType, g.GroupState, g.ProtocolType}, " ")
+		}
+	}
+	return ""
+}
+
+// TestConsumerGroupMigration: a classic group takes a consumer of the new protocol in and becomes a group of that protocol; classic ones may
+// still come; when the last new one has left it is a classic group again. Everything is read.
+func TestConsumerGroupMigration(t *testing.T) {
+	const partitions = 6
+	classic := []kgo.Opt{kgo.Balancers(kgo.CooperativeStickyBalancer())}
+	modern := append([]kgo.Opt{kgo.ServerSideBalancer()}, classic...)
+	n := startNode(t, nodeOptions{static: quick()}).coordinating()
+	n.topic("t", partitions, nil)
+	n.fill("t", partitions, 0, 120)
+	a, b := n.consumer("t", "g", classic...), n.consumer("t", "g", classic...)
+	n.awaitLong("two classic consumers to share", func() bool { return shared(partitions, a, b) && len(seenOf(a, b)) == 120 })
+	if got := n.listed("g"); got != "classic Stable consumer" {
+		t.Fatalf("%s", got)
+	}
+	c := n.consumer("t", "g", modern...)
+	n.awaitLong("three to share", func() bool { return shared(partitions, a, b, c) })
+	n.awaitLong("the group to be stable", func() bool { return n.listed("g") == "consumer Stable consumer" })
+	n.fill("t", partitions, 120, 120)
+	n.awaitLong("three to read everything", func() bool { return len(seenOf(a, b, c)) == 240 })
+	kinds := map[int8]int{}
+	for _, m := range n.consumerGroup("g").Members {
+		kinds[m.MemberType]++
+	}
+	if kinds[classicMember] != 2 || kinds[consumerMember] != 1 {
+		t.Errorf("members by kind: %v", kinds)
+	}
+	a.stop()
+	a.Close()
+	d := n.consumer("t", "g", classic...)
+	n.awaitLong("another classic one to share", func() bool { return shared(partitions, b, c, d) })
+	check(t, c.CommitUncommittedOffsets(context.Background()))
+	c.stop()
+	c.Close()
+	n.awaitLong("the classic ones to share", func() bool { return shared(partitions, b, d) })
+	n.awaitLong("the group to be classic", func() bool { return n.listed("g") == "classic Stable consumer" })
+	n.fill("t", partitions, 240, 60)
+	n.awaitLong("the rest", func() bool { return len(seenOf(a, b, c, d)) == 300 })
+}
+
+// TestConsumerGroupRegex: topics that match are read, those made later too.
+func TestConsumerGroupRegex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: quick()}).coordinating()
+		n.topic("log-a", 2, nil)
+		v := &voice{t: t, group: "g", id: "m", topics: []string{}}
+		r := v.request()
+		r.SubscribedTopicRegex = kmsg.StringPtr("log-.*")
+		resp := v.ask(n, r)
+		if resp.ErrorCode != 0 || resp.Assignment == nil || len(resp.Assignment.Topics) != 1 || resp.HeartbeatIntervalMillis != 100 {
+			t.Fatalf("%+v", resp)
+		}
+		v.epoch = resp.MemberEpoch
+		n.topic("log-b", 1, nil)
+		n.await("the new topic to be assigned", func() bool {
+			time.Sleep(time.Second)
+			v.must(n, false)
+			return len(v.has) == 2
+		})
+		bad := v.request()
+		bad.SubscribedTopicRegex = kmsg.StringPtr("log-(")
+		if code := v.ask(n, bad).ErrorCode; code != codeInvalidRegularExpression.int16() {
+			t.Errorf("a bad regular expression: %d", code)
+		}
+	})
+}
+
+// TestConsumerGroupFailover: the coordinator is gone in the middle of a reconciliation. No epoch is lost, who must give something up still must,
+// and nobody gets it before.
+func TestConsumerGroupFailover(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		topic, err := c.nodes[1].meta.CreateTopic(t.Context(), metadata.TopicSpec{Name: "t", Partitions: [][]record.NodeID{{1}, {2}, {3}, {1}}})
+		check(t, err)
+		for _, n := range c.nodes {
+			c.await("the topic to be known", func() bool { return n.meta.Image().TopicByID(topic.ID) != nil })
+		}
+		a, b := &voice{t: t, group: "g", id: "a", topics: []string{"t"}}, &voice{t: t, group: "g", id: "b", topics: []string{"t"}}
+		first := c.settled("g", 3)
+		a.must(first, false)
+		time.Sleep(2 * time.Second) // the assignment interval
+		b.must(first, false)
+		a.must(first, false)
+		if !slices.Equal(a.partitions(), []int32{0, 1}) || len(b.partitions()) != 0 {
+			t.Fatalf("a has %v, b %v", a.partitions(), b.partitions())
+		}
+		epochs := [2]int32{a.epoch, b.epoch}
+		first.stop()
+		delete(c.nodes, first.server.cfg.NodeID)
+		second := c.settled("g", 2)
+		if code := (&voice{t: t, group: "g", id: "x", epoch: 1}).beat(second, false); code != codeUnknownMemberID {
+			t.Errorf("a member that never was: %d", code)
+		}
+		b.must(second, false)
+		a.must(second, false) // it still has all four, as it does not say otherwise
+		b.must(second, false)
+		if len(b.partitions()) != 0 || a.epoch != epochs[0] || b.epoch != epochs[1] {
+			t.Fatalf("after the failover: b has %v; epochs %d and %d, were %v", b.partitions(), a.epoch, b.epoch, epochs)
+		}
+		a.must(second, true)
+		b.must(second, false)
+		if !slices.Equal(a.partitions(), []int32{0, 1}) || !slices.Equal(b.partitions(), []int32{2, 3}) || a.epoch != epochs[1] {
+			t.Fatalf("a has %v at %d, b %v", a.partitions(), a.epoch, b.partitions())
+		}
+		second.stop()
+		delete(c.nodes, second.server.cfg.NodeID)
+		third := c.settled("g", 1)
+		a.must(third, false)
+		b.must(third, false)
+		if g := third.consumerGroup("g"); g.State != "Stable" || g.Epoch != epochs[1] || g.AssignmentEpoch != g.Epoch {
+			t.Errorf("%+v", g)
+		}
+		time.Sleep(40 * time.Second) // nobody is heard of: their sessions end here too
+		c.await("the group to be empty", func() bool { return third.consumerGroup("g").State == "Empty" })
+	})
+}
+
+// settled waits until so many nodes know of each other and the group is coordinated by the one that all of them prefer.
+func (c *cluster) settled(id string, nodes int) *node {
+	c.t.Helper()
+	c.await("the coordinators to settle", func() bool {
+		for _, n := range c.nodes {
+			img := n.meta.Image()
+			if len(img.Brokers()) != nodes || img.Shards() == 0 {
+				return false
+			}
+			shard := metadata.ShardOf(id, img.Shards())
+			if owner, held := img.Coordinator(shard); !held || owner.Node != img.PreferredCoordinator(shard) {
+				return false
+			}
+		}
+		return true
+	})
+	return c.coordinator(id)
+}
+
+// TestConsumerGroupWritesNothing: a heartbeat that changes nothing does not touch the store.
+func TestConsumerGroupWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		n.topic("t", 3, nil)
+		v := &voice{t: t, group: "g", id: "m", topics: []string{"t"}}
+		v.must(n, false)
+		v.must(n, true)
+		before := n.revisionOf("/group/")
+		for range 20 {
+			time.Sleep(time.Second)
+			v.must(n, true)
+		}
+		if after := n.revisionOf("/group/"); after != before || before == 0 {
+			t.Errorf("the group was stored at %d, and again at %d", before, after)
+		}
+		other := &voice{t: t, group: "g", id: "n", topics: []string{"t"}}
+		other.must(n, false)
+		if after := n.revisionOf("/group/"); after == before {
+			t.Error("a new member was answered and not stored")
+		}
+	})
+}
+
+// revisionOf is the newest revision of the stored values whose keys have the part.
+func (n *node) revisionOf(part string) (newest metadata.Revision) {
+	n.t.Helper()
+	all, err := n.kv.Range(n.t.Context(), metadata.RangeRequest{Key: "\x00", End: "\xff"})
+	check(n.t, err)
+	for _, kv := range all.KVs {
+		if strings.Contains(kv.Key, part) {
+			newest = max(newest, kv.ModRevision)
+		}
+	}
+	return newest
+}
+
+// TestConsumerGroupAdmin: what administration sees of a consumer group, and may do with it.
+func TestConsumerGroupAdmin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		n.topic("t", 2, nil)
+		n.topic("u", 1, nil)
+		v := &voice{t: t, group: "g", id: "m", topics: []string{"t"}}
+		v.must(n, false)
+		for _, c := range []struct{ types, want string }{{"", "consumer Stable consumer"}, {"CONSUMER", "consumer Stable consumer"}, {"classic", ""}} {
+			if got := n.listed("g", strings.Fields(c.types)...); got != c.want {
+				t.Errorf("listed by %q: %q", c.types, got)
+			}
+		}
+		g := n.consumerGroup("g")
+		if g.State != "Stable" || g.Epoch != 2 || g.AssignmentEpoch != 2 || g.AssignorName != "uniform" || len(g.Members) != 1 {
+			t.Fatalf("%+v", g)
+		}
+		m := g.Members[0]
+		if m.MemberID != "m" || m.MemberEpoch != 2 || m.ClientID != "c" || m.ClientHost != "/host" || !slices.Equal(m.SubscribedTopics, []string{"t"}) ||
+			fmt.Sprint(m.Assignment.TopicPartitions[0].Topic, m.Assignment.TopicPartitions[0].Partitions) != "t[0 1]" || len(m.TargetAssignment.TopicPartitions) != 1 {
+			t.Errorf("%+v", m)
+		}
+		if code := n.consumerGroup("none").ErrorCode; code != codeGroupIDNotFound.int16() {
+			t.Errorf("no such group: %d", code)
+		}
+		c := n.dial()
+		describe := kmsg.NewPtrDescribeGroupsRequest()
+		describe.Groups = []string{"g"}
+		if d := c.do(6, describe).(*kmsg.DescribeGroupsResponse).Groups[0]; d.ErrorCode != codeGroupIDNotFound.int16() || d.State != stateDead {
+			t.Errorf("described as a classic group: %+v", d)
+		}
+		remove := kmsg.NewPtrDeleteGroupsRequest()
+		remove.Groups = []string{"g"}
+		if code := c.do(2, remove).(*kmsg.DeleteGroupsResponse).Groups[0].ErrorCode; code != codeNonEmptyGroup.int16() {
+			t.Errorf("deleting it with a member: %d", code)
+		}
+		v.epoch = -1
+		if code := v.beat(n, false); code != codeNone {
+			t.Errorf("leaving: %d", code)
+		}
+		if got := n.listed("g"); got != "consumer Empty consumer" {
+			t.Errorf("when it is empty: %q", got)
+		}
+		if code := c.do(2, remove).(*kmsg.DeleteGroupsResponse).Groups[0].ErrorCode; code != 0 || n.listed("g") != "" || n.revisionOf("/group/") != 0 {
+			t.Errorf("deleting it: %d", code)
+		}
+	})
+}
+
+// TestConsumerGroupConfig: a group's own configs are in force from the next heartbeat on.
+func TestConsumerGroupConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"group.consumer.max.session.timeout.ms": "100000"}}).coordinating()
+		n.topic("t", 1, nil)
+		c := n.dial()
+		for name, value := range map[string]string{"consumer.heartbeat.interval.ms": "7000", "consumer.session.timeout.ms": "90000"} {
+			if code := c.do(1, incrementalRequest(false, kmsg.ConfigResourceTypeGroupConfig, "g", configOp{name, 0, &value})).(*kmsg.IncrementalAlterConfigsResponse).Resources[0].ErrorCode; code != 0 {
+				t.Fatalf("%s: %d", name, code)
+			}
+		}
+		v := &voice{t: t, group: "g", id: "m", topics: []string{"t"}}
+		if got := v.ask(n, v.request()).HeartbeatIntervalMillis; got != 7000 {
+			t.Errorf("heartbeat interval %d", got)
+		}
+		time.Sleep(80 * time.Second)
+		if got := n.listed("g"); got != "consumer Stable consumer" {
+			t.Errorf("before the session's end: %s", got)
+		}
+		time.Sleep(11 * time.Second)
+		if got := n.listed("g"); got != "consumer Empty consumer" {
+			t.Errorf("after it: %s", got)
+		}
+	})
+}
+
+// TestConsumerGroupOffsets: offsets are committed and fetched with the member's epoch; an earlier one is good for what the member still has.
+func TestConsumerGroupOffsets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"group.consumer.assignment.interval.ms": "0"}}).coordinating()
+		topic := n.topic("t", 2, nil)
+		c := n.dial()
+		a, b := &voice{t: t, group: "g", id: "a", topics: []string{"t"}}, &voice{t: t, group: "g", id: "b", topics: []string{"t"}}
+		a.must(n, false)
+		b.must(n, false)
+		a.must(n, false)
+		a.must(n, true)
+		b.must(n, false)
+		if a.epoch != 3 || !slices.Equal(a.partitions(), []int32{0}) {
+			t.Fatalf("a has %v at %d", a.partitions(), a.epoch)
+		}
+		commit := func(v int16, id string, epoch, partition int32) Code {
+			r := kmsg.NewPtrOffsetCommitRequest()
+			r.Group, r.MemberID, r.Generation = "g", id, epoch
+			rt := kmsg.NewOffsetCommitRequestTopic()
+			rt.Topic, rt.TopicID = "t", topic.ID
+			p := kmsg.NewOffsetCommitRequestTopicPartition()
+			p.Partition, p.Offset = partition, 7
+			rt.Partitions = append(rt.Partitions, p)
+			r.Topics = append(r.Topics, rt)
+			return Code(c.do(v, r).(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode)
+		}
+		fetch := func(v int16, id *string, epoch int32) Code {
+			r := kmsg.NewPtrOffsetFetchRequest()
+			g := kmsg.NewOffsetFetchRequestGroup()
+			g.Group, g.MemberID, g.MemberEpoch = "g", id, epoch
+			r.Groups = append(r.Groups, g)
+			return Code(c.do(v, r).(*kmsg.OffsetFetchResponse).Groups[0].ErrorCode)
+		}
+		for v := int16(9); v <= 10; v++ {
+			for _, x := range []struct {
+				what             string
+				id               string
+				epoch, partition int32
+				want             Code
+			}{
+				{"its epoch", "a", 3, 0, codeNone}, {"the epoch before", "a", 2, 0, codeNone}, {"the epoch before, what it gave up", "a", 2, 1, codeStaleMemberEpoch},
+				{"an epoch to come", "a", 4, 0, codeStaleMemberEpoch}, {"no member", "x", 3, 0, codeUnknownMemberID}, {"nobody", "", -1, 0, codeUnknownMemberID},
+			} {
+				if got := commit(v, x.id, x.epoch, x.partition); got != x.want {
+					t.Errorf("commit v%d, %s: %d, want %d", v, x.what, got, x.want)
+				}
+			}
+			for _, x := range []struct {
+				what  string
+				id    *string
+				epoch int32
+				want  Code
+			}{{"its epoch", &a.id, 3, codeNone}, {"the epoch before", &a.id, 2, codeStaleMemberEpoch}, {"no member", kmsg.StringPtr("x"), 3, codeUnknownMemberID}, {"nobody", nil, -1, codeNone}} {
+				if got := fetch(v, x.id, x.epoch); got != x.want {
+					t.Errorf("fetch v%d, %s: %d, want %d", v, x.what, got, x.want)
+				}
+			}
+		}
+		if got := commit(8, "a", 3, 0); got != codeUnsupportedVersion {
+			t.Errorf("commit v8: %d", got)
+		}
+		// What nobody reads goes when its time is over, what somebody reads stays.
+		remove := kmsg.NewPtrOffsetDeleteRequest()
+		remove.Group = "g"
+		remove.Topics = []kmsg.OffsetDeleteRequestTopic{{Topic: "t", Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: 0}}}}
+		if got := c.do(0, remove).(*kmsg.OffsetDeleteResponse).Topics[0].Partitions[0].ErrorCode; got != codeGroupSubscribedToTopic.int16() {
+			t.Errorf("deleting offsets that are used: %d", got)
+		}
+	})
+}
+
+// TestConsumerGroupExpiry: offsets of topics that no member reads any more expire, counted from their commit; the others stay.
+func TestConsumerGroupExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"offsets.retention.minutes": "10", "offsets.retention.check.interval.ms": "60000"}}).coordinating()
+		read, other := n.topic("read", 1, nil), n.topic("other", 1, nil)
+		who := group.Committer{Generation: group.NoGeneration}
+		for _, topic := range []*metadata.Topic{read, other} {
+			check(t, n.server.commitOffsets(context.Background(), "g", who, []chunkEdit{
+				{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: 1, Committed: time.Now().Truncate(time.Millisecond)}}},
+			}))
+		}
+		v := &voice{t: t, group: "g", id: "m", topics: []string{}}
+		r := v.request()
+		r.SubscribedTopicRegex = kmsg.StringPtr("re.*")
+		v.epoch = v.ask(n, r).MemberEpoch
+		for range 20 {
+			time.Sleep(40 * time.Second)
+			v.must(n, false)
+		}
+		found, err := n.server.readOffsets(context.Background(), "g", nil)
+		if err != nil || len(found[read.ID]) != 1 || len(found[other.ID]) != 0 {
+			t.Errorf("%+v, %v", found, err)
+		}
+	})
+}
+
+// TestConsumerGroupTooLarge: a group that cannot be stored answers nobody as if it were, until it is small enough again.
+func TestConsumerGroupTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		n.topic("t", 1, nil)
+		random := rand.New(rand.NewPCG(1, 2))
+		names := func(bytes int) (list []string) {
+			for ; bytes > 0; bytes -= 200 {
+				b := make([]byte, 200)
+				for i := range b {
+					b[i] = byte(random.IntN(256))
+				}
+				list = append(list, string(b))
+			}
+			return list
+		}
+		sh, err := n.server.groups.find("g")
+		check(t, err)
+		const members = 300
+		codes, epoch, generation := make(chan Code, 2*members+2), int32(0), int32(0)
+		classic := func(now time.Time, id string) {
+			sh.joinConsumer(now, sh.groups["g"], &group.JoinRequest{
+				MemberID: id, NewID: "classic", Session: time.Minute, Rebalance: time.Minute, ProtocolType: "consumer",
+				Protocols: []group.Protocol{{Name: "range", Metadata: (&kmsg.ConsumerMemberMetadata{}).AppendTo(nil)}},
+			}, func(o group.Output) { codes <- groupCode(o.Err) })
+			for _, m := range sh.groups["g"].c.Describe(consumer.Config{}).Members {
+				if m.Classic {
+					generation = m.Epoch
+				}
+			}
+		}
+		sh.inputs <- func(now time.Time) { // each of them would fit; all come before one is stored
+			for i := range 2 * members {
+				if i == members {
+					classic(now, "")
+				}
+				list := names(200 + i/members*3200)
+				r := &consumer.Heartbeat{MemberID: fmt.Sprint(i % members), Rebalance: time.Minute, Topics: &list, Owned: &consumer.Partitions{}, ClientID: "c", Host: "/host"}
+				sh.heartbeatConsumer(now, "g", r, func(a consumer.Answer, err error) {
+					epoch = a.Epoch
+					codes <- groupCode(err)
+				})
+			}
+			classic(now, "classic")
+		}
+		for range cap(codes) {
+			if code := <-codes; code != codeGroupMaxSizeReached || n.revisionOf("/group/") != 0 {
+				t.Fatalf("code %d", code)
+			}
+		}
+		last := &voice{t: t, group: "g", id: fmt.Sprint(members - 1), epoch: epoch}
+		if code := last.beat(n, false); code != codeGroupMaxSizeReached {
+			t.Errorf("a heartbeat in a group that is not stored: %d", code)
+		}
+		heartbeat := kmsg.NewPtrHeartbeatRequest()
+		heartbeat.Group, heartbeat.MemberID, heartbeat.Generation = "g", "classic", generation
+		if code := n.dial().do(4, heartbeat).(*kmsg.HeartbeatResponse).ErrorCode; code != codeGroupMaxSizeReached.int16() {
+			t.Errorf("a heartbeat of the classic protocol: %d", code)
+		}
+		leave := kmsg.NewPtrLeaveGroupRequest()
+		leave.Group, leave.Members = "g", []kmsg.LeaveGroupRequestMember{{MemberID: "classic"}}
+		if code := n.dial().do(4, leave).(*kmsg.LeaveGroupResponse).Members[0].ErrorCode; code != codeGroupMaxSizeReached.int16() {
+			t.Errorf("one leaves by the classic protocol, and that is not stored: %d", code)
+		}
+		code, left := codeGroupMaxSizeReached, 0
+		for ; code == codeGroupMaxSizeReached && left < members-1; left++ {
+			code = (&voice{t: t, group: "g", id: fmt.Sprint(left), epoch: -1}).beat(n, false)
+		}
+		if code != codeNone || left < 2 || n.revisionOf("/group/") == 0 {
+			t.Errorf("%d leave, and there is room: %d", left, code)
+		}
+		if code := last.beat(n, false); code != codeNone {
+			t.Errorf("the other goes on: %d", code)
+		}
+	})
+}
+
+// TestConsumerGroupKinds: an empty group becomes of the kind of who joins it, keeps its offsets, and is loaded as what it is.
+func TestConsumerGroupKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: impatient}).coordinating()
+		topic := n.topic("t", 1, nil)
+		reload := func(want string) {
+			t.Helper()
+			session := n.meta.Session()
+			check(t, session.Close(context.Background()))
+			n.await("the node to register anew", func() bool { x := n.meta.Session(); return x != nil && x != session && x.Alive() })
+			n.coordinating()
+			if got := n.listed("g"); got != want {
+				t.Errorf("loaded as %q, want %q", got, want)
+			}
+		}
+		who := joinOne(t, n, "g")
+		check(t, n.server.commitOffsets(context.Background(), "g", who, []chunkEdit{
+			{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: 1, Committed: time.Now().Truncate(time.Millisecond)}}},
+		}))
+		leave := kmsg.NewPtrLeaveGroupRequest()
+		leave.Group, leave.MemberID = "g", who.MemberID
+		if code := n.dial().do(2, leave).(*kmsg.LeaveGroupResponse).ErrorCode; code != 0 {
+			t.Fatalf("leaving: %d", code)
+		}
+		v := &voice{t: t, group: "g", id: "m", topics: []string{"t"}}
+		v.must(n, false)
+		reload("consumer Stable consumer")
+		v.must(n, false)
+		v.epoch = -1
+		v.must(n, false)
+		reload("consumer Empty consumer")
+		joinOne(t, n, "g")
+		reload("classic Stable consumer")
+		found, err := n.server.readOffsets(context.Background(), "g", nil)
+		if err != nil || len(found[topic.ID]) != 1 || found[topic.ID][0].Offset != 5 {
+			t.Errorf("%+v, %v", found, err)
+		}
+	})
+}
+
+// TestConsumerGroupStays: a group does not change its protocol where that is not allowed, or its members are no consumers.
+func TestConsumerGroupStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: quick("group.consumer.migration.policy", "disabled")}).coordinating()
+		n.topic("t", 1, nil)
+		joinOne(t, n, "old")
+		if code := (&voice{t: t, group: "old", id: "m", topics: []string{"t"}}).beat(n, false); code != codeGroupIDNotFound || n.listed("old") != "classic Stable consumer" {
+			t.Errorf("a member for a classic group: %d, %s", code, n.listed("old"))
+		}
+		(&voice{t: t, group: "new", id: "m", topics: []string{"t"}}).must(n, false)
+		join := kmsg.NewPtrJoinGroupRequest()
+		join.Group, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis, join.ProtocolType = "new", 60_000, 60_000, "consumer"
+		join.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: (&kmsg.ConsumerMemberMetadata{Topics: []string{"t"}}).AppendTo(nil)}}
+		if code := n.dial().do(3, join).(*kmsg.JoinGroupResponse).ErrorCode; code != codeInconsistentGroupProtocol.int16() {
+			t.Errorf("a classic member for a consumer group: %d", code)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: quick()}).coordinating()
+		n.topic("t", 1, nil)
+		join := kmsg.NewPtrJoinGroupRequest()
+		join.Group, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis, join.ProtocolType = "connect", 60_000, 60_000, "connect"
+		join.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "default", Metadata: []byte{}}}
+		if code := n.dial().do(3, join).(*kmsg.JoinGroupResponse).ErrorCode; code != 0 {
+			t.Fatalf("a worker: %d", code)
+		}
+		if code := (&voice{t: t, group: "connect", id: "m", topics: []string{"t"}}).beat(n, false); code != codeGroupIDNotFound {
+			t.Errorf("a consumer for a group of workers: %d", code)
+		}
+		join.Group, join.ProtocolType = "custom", "consumer"
+		join.Protocols[0].Metadata = (&kmsg.ConsumerMemberMetadata{Topics: []string{"t"}}).AppendTo(nil)
+		joined := n.dial().do(3, join).(*kmsg.JoinGroupResponse)
+		sync := kmsg.NewPtrSyncGroupRequest()
+		sync.Group, sync.MemberID, sync.Generation = "custom", joined.MemberID, joined.Generation
+		sync.GroupAssignment = []kmsg.SyncGroupRequestGroupAssignment{{MemberID: joined.MemberID, MemberAssignment: (&kmsg.ConsumerMemberAssignment{UserData: []byte("u")}).AppendTo(nil)}}
+		if code := n.dial().do(2, sync).(*kmsg.SyncGroupResponse).ErrorCode; code != 0 {
+			t.Fatalf("sync: %d", code)
+		}
+		if code := (&voice{t: t, group: "custom", id: "m", topics: []string{"t"}}).beat(n, false); code != codeGroupIDNotFound || n.listed("custom") != "classic Stable consumer" {
+			t.Errorf("a group with an assignor of its own: %d, %s", code, n.listed("custom"))
+		}
+		for what, bad := range map[string][]byte{"no metadata": nil, "half of it": {0, 1, 0, 0, 0, 9}} {
+			(&voice{t: t, group: "g", id: "m", topics: []string{"t"}}).must(n, false)
+			join.Group, join.ProtocolType, join.Protocols[0].Metadata = "g", "consumer", bad
+			if code := n.dial().do(3, join).(*kmsg.JoinGroupResponse).ErrorCode; code != codeInconsistentGroupProtocol.int16() {
+				t.Errorf("a classic member with %s: %d", what, code)
+			}
+		}
+	})
+}
+
+// TestDescribedMember: what a member has and what it gives up is told in order.
+func TestDescribedMember(t *testing.T) {
+	topic := &metadata.Topic{Name: "t", ID: record.TopicID{1}}
+	assigned := consumer.Partitions{topic.ID: {0, 2, 4}}
+	m := describedMember(&consumer.MemberDescription{Assigned: assigned, Giving: consumer.Partitions{topic.ID: {1, 3}}}, oneTopic{topic})
+	if got := m.Assignment.TopicPartitions; len(got) != 1 || !slices.Equal(got[0].Partitions, []int32{0, 1, 2, 3, 4}) {
+		t.Errorf("%+v", got)
+	}
+	if !slices.Equal(assigned[topic.ID], []int32{0, 2, 4}) {
+		t.Error("the group's own list has changed")
+	}
+}
+
+// oneTopic is a world of one topic.
+type oneTopic struct{ topic *metadata.Topic }
+
+// Version is consumer.Topics'.
+func (o oneTopic) Version() int64 { return 1 }
+
+// Topic is consumer.Topics'.
+func (o oneTopic) Topic(string) (consumer.Topic, bool) { return consumer.Topic{}, false }
+
+// Name is consumer.Topics'.
+func (o oneTopic) Name(id record.TopicID) (string, bool) { return o.topic.Name, id == o.topic.ID }
+
+// All is consumer.Topics'.
+func (o oneTopic) All() iter.Seq[string] { return func(func(string) bool) {} }
+
+// TestTopicsVersion: to the groups topics are others when a topic is another, not whenever the metadata moves.
+func TestTopicsVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		version := func() int64 { return imageTopics{n.meta.Image()}.Version() }
+		n.topic("t", 1, nil)
+		before := version()
+		rev, err := n.meta.AlterConfig(context.Background(), metadata.ConfigGroup, "g", func(m map[string]string) error {
+			m["consumer.session.timeout.ms"] = "50000"
+			return nil
+		})
+		check(t, err)
+		check(t, n.meta.WaitFor(context.Background(), rev))
+		if got := version(); got != before {
+			t.Errorf("a group's config: from %d to %d", before, got)
+		}
+		n.topic("u", 1, nil)
+		if version() == before {
+			t.Error("a topic more: it stays")
+		}
+	})
+}

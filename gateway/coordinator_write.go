@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/varve/varve/gateway/group"
+	"github.com/varve/varve/gateway/group/consumer"
+	"github.com/varve/varve/metadata"
+	"github.com/varve/varve/record"
+)
+
+// errOffsetTooLarge: the metadata strings of a topic's committed offsets do not fit into one value.
+var errOffsetTooLarge = errors.New("metadata of committed offsets too large together")
+
+// offsetChange is one wish to change a group's offsets: a commit, a deletion, or what expiry found. It may take several
+// transactions when it is large.
+type offsetChange struct {
+	// who commits; checked again when it is written, as the group may have moved on meanwhile. nil: not a member's doing.
+	who *group.Committer
+	// edits that set something are of different keys. What is written is taken off; checked: each of them fits.
+	edits   []chunkEdit
+	checked bool
+	// wholeGroup deletes the group with everything that it has, if it still is empty then.
+	wholeGroup bool
+	reply      func(error)
+}
+
+// chunkEdit changes one key: what is set, and which partitions are dropped.
+type chunkEdit struct {
+	id   metadata.ChunkID
+	set  []metadata.CommittedOffset
+	drop []int32
+	// stale are dropped only as they were: a commit that came later stays.
+	stale []metadata.CommittedOffset
+	// all drops whatever is there.
+	all bool
+}
+
+// groupBatch is what one transaction writes.
+type groupBatch struct {
+	changes []metadata.GroupChange
+	parts   []batchPart
+	ops     int
+	bytes   int
+}
+
+// batchPart is one group's share of a batch.
+type batchPart struct {
+	e       *groupEntry
+	state   bool
+	pages   int
+	deleted bool
+	chunks  map[metadata.ChunkID][]metadata.CommittedOffset
+	replies []func(error)
+}
+
+// change lets a change of offsets wait to be written.
+func (sh *shard) change(e *groupEntry, c *offsetChange) {
+	if sh.commits >= maxWaitingCommits && c.who != nil {
+		c.reply(errGroupBusy)
+		sh.forget(e)
+		return
+	}
+	sh.commits++
+	e.changes = append(e.changes, c)
+	sh.enqueue(e)
+}
+
+// write sends the next transaction, if anything waits.
+func (sh *shard) write(ctx context.Context, writer *sync.WaitGroup) {
+	for sh.flying == nil && len(sh.queue) > 0 {
+		b := sh.gather()
+		sh.flying = b
+		if !b.needed() {
+			sh.revision = 0
+			sh.wrote() // only refused or empty changes: nothing is to be written
+			continue
+		}
+		writer.Go(func() { sh.written <- sh.send(ctx, b) })
+	}
+}
+
+func (b *groupBatch) needed() bool {
+	return slices.ContainsFunc(b.parts, func(p batchPart) bool { return p.state || p.deleted || len(p.chunks) > 0 })
+}
+
+// send executes a batch. What the store surely did not do is sent again, the same: nothing else is decided on these groups
+// meanwhile. Whatever else goes wrong ends the term, and the shard is loaded anew.
+func (sh *shard) send(ctx context.Context, b *groupBatch) error {
+	for {
+		if err := sh.c.writes.Acquire(ctx, 1); err != nil {
+			return err
+		}
+		rev, err := sh.c.s.meta.ChangeGroups(ctx, sh.co, b.changes)
+		sh.c.writes.Release(1)
+		if err == nil {
+			sh.revision = rev
+			return nil
+		}
+		if !errors.Is(err, metadata.ErrUnavailable) || errors.Is(err, metadata.ErrUnknown) || !pause(ctx, groupRetry) {
+			return err
+		}
+	}
+}
+
+// gather makes a batch of what waits, group by group.
+func (sh *shard) gather() *groupBatch {
+	b := new(groupBatch)
+	var rest []*groupEntry
+	for i, e := range sh.queue {
+		e.queued = false
+		if b.ops >= maxGroupTxnOps-1 || b.bytes >= maxGroupTxnBytes {
+			rest = append(rest, sh.queue[i:]...)
+			break
+		}
+		if !sh.gatherGroup(b, e) {
+			rest = append(rest, e)
+		}
+	}
+	sh.queue = rest
+	for _, e := range rest {
+		e.queued = true
+	}
+	return b
+}
+
+// gatherGroup puts a group's share into the batch, as far as there is room. done: nothing of it is left.
+func (sh *shard) gatherGroup(b *groupBatch, e *groupEntry) (done bool) {
+	p := batchPart{e: e, chunks: map[metadata.ChunkID][]metadata.CommittedOffset{}}
+	ch := metadata.GroupChange{ID: e.id, Rev: e.rev, Pages: e.pages}
+	if e.dirty() {
+		if e.encoded = e.encode(); len(e.encoded) > metadata.MaxGroupState {
+			sh.tooLarge(e, len(e.encoded))
+			e.encoded = nil
+		}
+	}
+	if n := len(e.encoded); n > 0 {
+		if b.ops > 0 && (b.bytes+n > maxGroupTxnBytes || b.ops+1+metadata.GroupPages(n) > maxGroupTxnOps) {
+			return false // it fits into the next one
+		}
+		ch.State, p.state, p.pages = e.encoded, true, metadata.GroupPages(n)
+		e.encoded = nil
+	}
+	left := sh.gatherChanges(&p, groupRoom{
+		chunks: maxGroupTxnOps - b.ops - 1 - max(p.pages, e.pages), bytes: maxGroupTxnBytes - b.bytes - len(ch.State),
+	})
+	if p.deleted {
+		ch.State, ch.Delete, p.state = nil, true, false
+	}
+	for id, list := range p.chunks {
+		rev := metadata.Revision(0)
+		if c := e.chunks[id]; c != nil {
+			rev = c.rev
+		}
+		if rev == 0 && len(list) == 0 {
+			delete(p.chunks, id)
+			continue
+		}
+		ch.Offsets = append(ch.Offsets, metadata.OffsetsChange{ChunkID: id, Rev: rev, List: list})
+	}
+	if p.state || p.deleted {
+		e.sent, e.held, e.stateSent = append(e.sent, e.held...), nil, true
+	}
+	b.parts = append(b.parts, p)
+	if p.state || p.deleted || len(ch.Offsets) > 0 {
+		ops, bytes := ch.Cost()
+		b.changes = append(b.changes, ch)
+		b.ops, b.bytes = b.ops+ops, b.bytes+bytes
+	}
+	return !left
+}
+
+// tooLarge answers those who wait for a state that cannot be stored.
+func (sh *shard) tooLarge(e *groupEntry, size int) {
+	sh.c.s.log.Error("group coordinator: the group's members and assignments are too large to be stored", "group", e.id, "bytes", size, "limit", metadata.MaxGroupState)
+	held := e.held
+	e.held = nil
+	for _, done := range held {
+		done(group.ErrTooLarge)
+	}
+	e.notStored() // its members are refused until it is small enough
+}
+
+// groupRoom is what a group may still take of a batch.
+type groupRoom struct{ chunks, bytes int }
+
+// gatherChanges applies waiting changes in order to copies of the chunks, as long as there is room. left: more wait.
+func (sh *shard) gatherChanges(p *batchPart, room groupRoom) (left bool) {
+	e := p.e
+	used := 0
+	for len(e.changes) > 0 {
+		c := e.changes[0]
+		if err := e.allows(c); err != nil {
+			sh.drop(e, p, c, err)
+			continue
+		}
+		if c.wholeGroup && c.edits == nil {
+			c.edits = e.everything(p)
+		}
+		if err := e.checkSizes(p, c); err != nil {
+			sh.drop(e, p, c, err)
+			continue
+		}
+		for len(c.edits) > 0 {
+			edit := &c.edits[0]
+			before, touched := p.chunks[edit.id]
+			list := edit.apply(e.current(p, edit.id))
+			size := sizeOf(list)
+			grown := used - sizeOf(before) + size
+			if !touched && len(p.chunks) >= room.chunks || grown > room.bytes && grown > used {
+				return true
+			}
+			p.chunks[edit.id], used = list, grown
+			c.edits = c.edits[1:]
+		}
+		if c.wholeGroup {
+			p.deleted = true
+		}
+		sh.drop(e, p, c, nil)
+	}
+	return false
+}
+
+// checkSizes refuses a change of which something is too large before any of it is written, which may take several transactions. No other
+// change of the group comes between those, so once is enough.
+func (e *groupEntry) checkSizes(p *batchPart, c *offsetChange) error {
+	if c.checked {
+		return nil
+	}
+	for i := range c.edits {
+		edit := &c.edits[i]
+		if size := sizeOf(edit.apply(e.current(p, edit.id))); size > metadata.MaxValueBytes-maxGroupID {
+			return fmt.Errorf("%d bytes for one key: %w", size, errOffsetTooLarge)
+		}
+	}
+	c.checked = true
+	return nil
+}
+
+// drop takes the first change off. One that is written replies when its transaction is through, a refused one at once.
+func (sh *shard) drop(e *groupEntry, p *batchPart, c *offsetChange, err error) {
+	e.changes = e.changes[1:]
+	sh.commits--
+	if err != nil {
+		c.reply(err)
+		return
+	}
+	p.replies = append(p.replies, c.reply)
+}
+
+// places calls each for every partition whose offset is set, until it says no.
+func (c *offsetChange) places(each func(consumer.Place) bool) {
+	for i := range c.edits {
+		for k := range c.edits[i].set {
+			if !each(consumer.Place{Topic: c.edits[i].id.Topic, Index: c.edits[i].set[k].Partition}) {
+				return
+			}
+		}
+	}
+}
+
+// allows checks a change against the group as it is now (Q1).
+func (e *groupEntry) allows(c *offsetChange) error {
+	switch {
+	case c.wholeGroup && !e.empty():
+		return group.ErrNotEmpty
+	case c.who != nil && e.c != nil:
+		return e.c.MayCommit(*c.who, c.places)
+	case c.who != nil:
+		return e.g.MayCommit(*c.who)
+	}
+	return nil
+}
+
+// current is a chunk as the batch leaves it so far.
+func (e *groupEntry) current(p *batchPart, id metadata.ChunkID) []metadata.CommittedOffset {
+	if list, ok := p.chunks[id]; ok {
+		return list
+	}
+	if c := e.chunks[id]; c != nil {
+		return c.list
+	}
+	return nil
+}
+
+func (e *groupEntry) everything(p *batchPart) []chunkEdit {
+	edits := make([]chunkEdit, 0, len(e.chunks))
+	for id := range e.chunks {
+		edits = append(edits, chunkEdit{id: id, all: true})
+	}
+	for id := range p.chunks {
+		if e.chunks[id] == nil {
+			edits = append(edits, chunkEdit{id: id, all: true})
+		}
+	}
+	return edits
+}
+
+func sizeOf(list []metadata.CommittedOffset) (n int) {
+	for i := range list {
+		n += list[i].Size()
+	}
+	return n
+}
+
+// apply gives the list after the edit; the old one stays as it is.
+func (c *chunkEdit) apply(old []metadata.CommittedOffset) []metadata.CommittedOffset {
+	if c.all {
+		return nil
+	}
+	list := slices.Clone(old)
+	at := func(partition int32) (int, bool) {
+		return slices.BinarySearchFunc(list, partition, func(o metadata.CommittedOffset, p int32) int { return int(o.Partition) - int(p) })
+	}
+	for _, o := range c.set {
+		if i, ok := at(o.Partition); ok {
+			list[i] = o
+		} else {
+			list = slices.Insert(list, i, o)
+		}
+	}
+	for _, partition := range c.drop {
+		if i, ok := at(partition); ok {
+			list = slices.Delete(list, i, i+1)
+		}
+	}
+	for _, o := range c.stale {
+		if i, ok := at(o.Partition); ok && list[i] == o {
+			list = slices.Delete(list, i, i+1)
+		}
+	}
+	return list
+}
+
+// wrote takes in that the batch on its way is stored.
+func (sh *shard) wrote() {
+	b := sh.flying
+	sh.flying = nil
+	for i := range b.parts {
+		p := &b.parts[i]
+		e := p.e
+		switch {
+		case p.deleted:
+			e.rev, e.pages = 0, 0
+		case p.state:
+			e.rev, e.pages = sh.revision, p.pages
+		}
+		for id, list := range p.chunks {
+			if len(list) == 0 {
+				delete(e.chunks, id)
+			} else {
+				e.chunks[id] = &offsetChunk{rev: sh.revision, list: list}
+			}
+		}
+		if p.state || p.deleted {
+			e.stateSent = false
+			sent := e.sent
+			e.sent = nil
+			for _, done := range sent {
+				done(nil)
+			}
+		}
+		for _, reply := range p.replies {
+			reply(nil)
+		}
+		sh.forget(e)
+	}
+}
+
+// sweep looks for what has expired. A group's offsets expire when it has been empty for the retention; those of clients without a
+// group when they were committed that long ago, and so do those of topics that a stable group no longer reads.
+func (sh *shard) sweep(now time.Time) {
+	sh.dropGoneTopics()
+	img := sh.c.s.meta.Image()
+	retention := sh.c.config().OffsetsRetention
+	for _, e := range sh.groups {
+		reads, _ := sh.subscribed(e, now)
+		var edits []chunkEdit
+		kept := len(e.changes) > 0
+		for id, c := range e.chunks {
+			edit := chunkEdit{id: id}
+			topic := img.TopicByID(id.Topic)
+			for _, o := range c.list {
+				if e.expired(now, &o, topic, reads, retention) {
+					edit.stale = append(edit.stale, o)
+				} else {
+					kept = true
+				}
+			}
+			if len(edit.stale) > 0 {
+				edits = append(edits, edit)
+			}
+		}
+		if len(edits) > 0 {
+			sh.change(e, &offsetChange{edits: edits, reply: func(error) {}})
+		}
+		if !kept && e.unused() && !e.unsaved() && (e.rev != 0 || len(e.chunks) > 0) {
+			sh.change(e, &offsetChange{wholeGroup: true, reply: func(error) {}})
+		}
+	}
+}
+
+// dropGoneTopics drops the offsets of topics that are deleted. A topic's id never comes back; one that the image does not show is gone
+// only if the image is as new as the commit that named it.
+func (sh *shard) dropGoneTopics() {
+	img := sh.c.s.meta.Image()
+	gone := func(id record.TopicID, c *offsetChunk) bool {
+		t := img.TopicByID(id)
+		return t == nil && img.Revision >= c.rev || t != nil && t.Deleting
+	}
+	for _, e := range sh.groups {
+		var edits []chunkEdit
+		for id, c := range e.chunks {
+			if gone(id.Topic, c) {
+				edits = append(edits, chunkEdit{id: id, all: true})
+			}
+		}
+		if len(edits) > 0 {
+			sh.change(e, &offsetChange{edits: edits, reply: func(error) {}})
+		}
+	}
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gateway speaks the Kafka wire protocol: listeners, connections, the table of APIs, one file per API key.
+//
+// One goroutine of a connection reads and decodes requests, another one finishes and answers them strictly in order. Produce
+// appends in the reader, so that pipelined batches keep their order and their syncs overlap; everything else runs when its
+// turn to be answered has come, as in Kafka, which serves one request of a connection at a time.
+//
+// It does not store anything, decide nothing about leadership or offsets, and no other package knows a Kafka error code.
+//
+// Invariants:
+//
+//   - G1: a connection's answers leave in the order of its requests.
+//   - G2: the versions that ApiVersions advertises are exactly those of the API table.
+//   - G3: every error sentinel of the packages below maps to one Kafka code, in errors.go only.
+//   - G4: the bytes of requests in flight are bounded per connection and per node, admitted before they are read; the bytes of
+//     fetch answers under construction are bounded per node.
+//   - G5: a buffer has one owner at a time and goes back to its pool only when nothing below can still read it.
+//   - G6: an offset in an answer is either set by the broker or stands beside an error code.
+//   - G7: a client that used more than its quota is muted for as long as its answer says; followers never are.
+//
+// Groups: coordinator*.go give this node's shards their term, their goroutine and their transactions; package group decides.
+//
+// Lock order: fetch session cache → fetch session. Neither is held across a call into broker that can block.
+package gateway

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Request is one decoded request and who sent it. Body's strings are its own; its byte slices live in the request's frame, so a
+// handler that keeps one beyond its return must copy it.
+type Request struct {
+	Key       int16
+	Version   int16
+	ClientID  string // "" when null
+	Listener  string // name of the listener it came through
+	Principal string // "User:ANONYMOUS" where nobody authenticates
+	Peer      string // remote address
+	Body      kmsg.Request
+
+	// throttle is how long the connection is quiet after the answer, which says so.
+	throttle time.Duration
+}
+
+// handlerFunc serves one request and returns its answer, whose version the connection sets. An error closes the connection
+// with a log line: errors of the request itself belong into the answer. ctx ends when the connection or the server does.
+type handlerFunc func(s *Server, ctx context.Context, r *Request) (kmsg.Response, error)
+
+// api is one row of the API table.
+type api struct {
+	key  int16
+	name string // Kafka's name, as metrics show it
+	// min and max are advertised (G2).
+	min, max int16
+	// refuseBelow: advertised but refused, as Kafka does with Produce 0-2. silentBelow: how many versions below min are served
+	// without being advertised, for old clients that never ask.
+	refuseBelow, silentBelow int16
+	body                     func() kmsg.Request
+	serve                    handlerFunc
+	// records: the request carries record batches, so its frame may be as large as socket.request.max.bytes.
+	records bool
+	// flexibleFrom is the first version with tagged fields; newTable fills it.
+	flexibleFrom int16
+	// The data path has its own decoders and encoders: decode and start run in the reader, finish when the turn to be answered
+	// has come. They replace body and serve.
+	decode func(c *call, body []byte) error
+	start  func(s *Server, c *call)
+	finish func(s *Server, ctx context.Context, c *call, a *answer) error
+}
+
+// anonymous is who sends on a listener without authentication.
+const anonymous = "User:ANONYMOUS"
