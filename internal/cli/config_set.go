@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func newConfigSetCommand(s *streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "set KEY=VALUE...",
+		Short:   "Set configs",
+		Example: "  varve config set --topic logs retention.ms=-1\n  varve config set --brokers min.insync.replicas=2",
+		Args:    someArgs("KEY=VALUE"),
+	}
+	return configChangeCommand(s, cmd, func(args []string) ([]configChange, error) { return configChanges(args, nil) })
+}
+
+func newConfigUnsetCommand(s *streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "unset KEY...",
+		Short:   "Put configs back to what they are without being set here",
+		Example: "  varve config unset --topic logs retention.ms",
+		Args:    someArgs("KEY"),
+	}
+	return configChangeCommand(s, cmd, func(args []string) ([]configChange, error) { return configChanges(nil, args) })
+}
+
+func configChangeCommand(s *streams, cmd *cobra.Command, changesOf func([]string) ([]configChange, error)) *cobra.Command {
+	var dryRun bool
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only check")
+	whose, conn := addResource(cmd), addConnection(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := whose.resource()
+		if err != nil {
+			return err
+		}
+		changes, err := changesOf(args)
+		if err != nil {
+			return err
+		}
+		ctx, adm, done, err := conn.administer(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer done()
+		if err := alterConfigs(ctx, adm, r, changes, dryRun); err != nil {
+			return err
+		}
+		if r.kind == topicResource {
+			warnOfCompaction(s.err, policyOf(changes))
+		}
+		did := "changed"
+		if dryRun {
+			did = "would change"
+		}
+		return writeLine(s.out, "%s %s of %s", did, counted(len(changes), "config"), r)
+	}
+	return cmd
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import "time"
+
+const (
+	// maxInputRecordBytes bounds one line or one length-delimited record of produce: what Kafka's largest request can carry.
+	maxInputRecordBytes = 100 << 20
+	// maxQueuedRecords and maxQueuedBytes bound what produce has read but the broker has not acknowledged.
+	maxQueuedRecords = 50_000
+	maxQueuedBytes   = 64 << 20
+	// flushAfterInterrupt is how long an interrupted produce waits for acknowledgements of what it has sent.
+	flushAfterInterrupt = 10 * time.Second
+	// maxPollRecords bounds one poll of consume.
+	maxPollRecords = 10_000
+	// maxFetchBytes bounds one fetch of consume, maxProbeBytes one look for invisible offsets.
+	maxFetchBytes = 32 << 20
+	maxProbeBytes = 1 << 20
+	// firstFooterRead is what segment dump reads of an object's end before it knows how long the footer is.
+	firstFooterRead = 64 << 10
+	// maxBehindSegment is how far before the end of a file the end of a segment is looked for.
+	maxBehindSegment = 16 << 10
+	// maxNotes bounds the different troubles that one run of consume mentions.
+	maxNotes = 20
+	// autoCreateWait is how long produce waits for a topic that the broker may be creating.
+	autoCreateWait = 3 * time.Second
+	// coordinatorWait is how long a group or transaction may be without coordinator, as after a start or a move.
+	coordinatorWait = 5 * time.Second
+	// idleProbe is after how long without records consume looks whether anything visible is left.
+	idleProbe = time.Second
+	// progressEvery is how often progress is redrawn.
+	progressEvery = 200 * time.Millisecond
+	// drainLook is how often node drain --wait looks, drainLooks how often in a row nothing may be left to do before it believes that.
+	drainLook  = 200 * time.Millisecond
+	drainLooks = 10
+	// maxReassignmentBytes bounds what is read of a file with reassignments.
+	maxReassignmentBytes = 64 << 20
+	// maxHTTPAnswerBytes bounds what is read of an operations API answer.
+	maxHTTPAnswerBytes = 256 << 20
+	// httpDialTimeout is how long connecting to one node's HTTP port may take before the next node is asked.
+	httpDialTimeout = 5 * time.Second
+)

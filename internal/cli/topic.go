@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/base64"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+func newTopicCommand(s *streams) *cobra.Command {
+	return group(&cobra.Command{Use: "topic", Short: "Create, list, describe, alter and delete topics"},
+		newTopicCreateCommand(s), newTopicListCommand(s), newTopicDescribeCommand(s), newTopicAlterCommand(s), newTopicDeleteCommand(s))
+}
+
+// topicIDText is the form of a topic id that Kafka's tools print.
+func topicIDText(id kadm.TopicID) string {
+	if id == (kadm.TopicID{}) {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// parseConfigs reads repeated KEY=VALUE flags.
+func parseConfigs(flag string, pairs []string) (map[string]string, error) {
+	m := make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		key, value, ok := strings.Cut(p, "=")
+		if !ok || key == "" {
+			return nil, usagef("%s %q is not KEY=VALUE", flag, p)
+		}
+		if _, twice := m[key]; twice {
+			return nil, usagef("%s names %s twice", flag, key)
+		}
+		m[key] = value
+	}
+	return m, nil
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Event is something a set of runs must have met, or it proved less than it says.
+type Event string
+
+// The events that are counted.
+const (
+	CrashAtSync       Event = "crash before a sync of the disk"
+	CrashAtTxn        Event = "crash at a metadata transaction"
+	CrashAtUpload     Event = "crash at an upload"
+	CrashAtCommit     Event = "crash at the commit of a segment"
+	CrashAnywhere     Event = "crash at a random time"
+	CrashInProduce    Event = "crash with produce requests waiting"
+	CrashInStall      Event = "crash while the disk stalled"
+	DiskStalled       Event = "disk stalled"
+	CutInStall        Event = "producers cut off while the disk stalled"
+	UnsyncedTail      Event = "restart that lost unsynced data"
+	UnsyncedKept      Event = "restart that kept unsynced data"
+	CleanStop         Event = "clean stop and start"
+	LostCommitReply   Event = "lost reply of a segment's commit"
+	LostHeadReply     Event = "lost reply of a log start's commit"
+	MetadataOutage    Event = "metadata away"
+	ClientsCutOff     Event = "clients cut off"
+	HotFetch          Event = "fetch from the hot log"
+	ColdFetch         Event = "fetch from the bucket"
+	HotAndCold        Event = "batch fetched from both"
+	ColdTime          Event = "time lookup below the hot log"
+	ColdMaxTimestamp  Event = "largest timestamp asked with a tiered part"
+	ManyChunks        Event = "segment of several chunks"
+	PagesFolded       Event = "partition with folded pages at the end"
+	DeletedInSegment  Event = "log start inside a segment"
+	DeletedUnsealed   Event = "records deleted before they were sealed"
+	RetentionMoved    Event = "log start moved by retention"
+	TopicRecreated    Event = "topic deleted and made again"
+	ConfigChanged     Event = "topic config changed"
+	ManyEpochs        Event = "partition with more than two epochs"
+	OutOfOrderRecords Event = "timestamps out of order"
+)
+
+// Events that need several nodes.
+const (
+	Failover         Event = "failover"
+	FailoverInUpload Event = "failover during an upload"
+	TailTruncated    Event = "replica with a tail that its leader does not have"
+	BelowMinimum     Event = "in-sync set below its minimum, with replicas noted as eligible"
+	EligibleLed      Event = "eligible replica took over"
+	StartedAtTier    Event = "replica started at the end of the bucket"
+	HandOver         Event = "leadership handed over"
+	SessionLost      Event = "registration lost without a crash"
+	ISRChangeUnknown Event = "outcome of a change of an in-sync set unknown"
+	DiskLost         Event = "disk lost"
+	EmptyRejoined    Event = "node with a lost disk in sync again"
+	FollowerFetch    Event = "fetch from a follower"
+	Reassigned       Event = "replicas reassigned"
+	NodesApart       Event = "nodes cut off from each other"
+	PowerFailure     Event = "crash of all nodes at a time"
+)
+
+// nodeEvents are those that runs with one node must meet.
+var nodeEvents = []Event{
+	CrashAtSync, CrashAtTxn, CrashAtUpload, CrashAtCommit, CrashAnywhere, CrashInProduce, CrashInStall, DiskStalled, CutInStall, UnsyncedTail, UnsyncedKept, CleanStop,
+	LostCommitReply, LostHeadReply, MetadataOutage, ClientsCutOff, HotFetch, ColdFetch, HotAndCold, ColdTime, ColdMaxTimestamp,
+	ManyChunks, PagesFolded, DeletedInSegment, DeletedUnsealed, RetentionMoved, TopicRecreated, ConfigChanged, ManyEpochs, OutOfOrderRecords,
+}
+
+// clusterEvents are those that runs with several nodes must meet.
+var clusterEvents = []Event{
+	CrashAtSync, CrashAtTxn, CrashAtUpload, CrashAtCommit, CrashAnywhere, CrashInProduce, CrashInStall, DiskStalled, UnsyncedTail, UnsyncedKept, CleanStop,
+	LostCommitReply, LostHeadReply, MetadataOutage, ClientsCutOff, HotFetch, ColdFetch, HotAndCold, ColdTime, DeletedInSegment, DeletedUnsealed, TopicRecreated,
+	Failover, FailoverInUpload, TailTruncated, BelowMinimum, EligibleLed, StartedAtTier, HandOver, SessionLost, ISRChangeUnknown, DiskLost, EmptyRejoined,
+	FollowerFetch, Reassigned, NodesApart, PowerFailure,
+}
+
+// Coverage counts events over all runs of a set.
+type Coverage struct {
+	wanted []Event
+	mu     sync.Mutex
+	counts map[Event]int64
+}
+
+// NewCoverage counts from zero.
+func NewCoverage(wanted []Event) *Coverage {
+	return &Coverage{wanted: wanted, counts: map[Event]int64{}}
+}
+
+func (c *Coverage) hit(e Event) { c.add(e, 1) }
+
+func (c *Coverage) add(e Event, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[e] += n
+}
+
+// Missing lists what never happened.
+func (c *Coverage) Missing() []Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(c.wanted), func(e Event) bool { return c.counts[e] > 0 })
+}
+
+func (c *Coverage) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var b strings.Builder
+	for _, e := range c.wanted {
+		fmt.Fprintf(&b, "%s: %d\n", e, c.counts[e])
+	}
+	return b.String()
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sim runs real brokers and gateways, one or three, in one synctest bubble, with real franz-go clients over a memory network,
+// memory metadata, a faulty bucket in memory and Pebble on disks that forget what was not synced, and checks what the clients see.
+//
+// A run is the history of a seed: what is produced, read, looked up, deleted and configured, in which order. Which faults and
+// crashes meet it, and how small the segments and caches are, are its knobs. With one node the main oracle is that the knobs do not
+// show: what was acknowledged reads the same, offset by offset, with and without tiering, crashes and faults. With three, nodes also lose
+// their disks, their leases and each other, leaderships and replicas move, and every replica holds the same in the end. The others are the
+// safety statements that this can violate (S1 to S10, S12, S13, S19 to S22, S25 to S28) and recovery in time (V1, V2, V4, V5, V8).
+//
+// A seed reproduces inputs and faults, not interleavings: a finding usually comes again within a few repetitions of its seed.
+//
+// The package does not simulate groups, transactions, compaction or garbage collection, and it does not replace the crash tests
+// of the hot log, which stop at every sync.
+//
+// Invariants:
+//
+//  1. What a dead process does is seen by nobody: its port, its connections, its metadata and its bucket are gone before the disk is copied.
+//  2. The history is a function of the seed alone.
+//  3. A set of runs that did not meet every event of its Coverage proves too little and fails.
+//  4. A disk is lost only while all replicas of every partition are in sync on the disks that the nodes have.
+package sim

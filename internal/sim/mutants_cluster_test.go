@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+// forked are the statements that replicas break which hold different logs, or lack what was acknowledged.
+const forked = lost + ",S4,S8,S9,S10,S12,S27"
+
+// clusterMutants are bugs of replication and leadership, to be found with three nodes.
+func clusterMutants() []mutant {
+	list := []mutant{
+		// What is acknowledged (faults A1, A2, A12, B1, I16).
+		{name: "high watermark without the leader's own durable end", ids: forked, seeds: 100, edits: []edit{
+			{"broker/isr/state.go", "\tend := s.ownEnd\n\tfor", "\tend := record.Offset(1 << 62)\n\tfor"},
+			{"broker/isr/state.go", "\tif m.Node == s.self {\n\t\treturn s.ownEnd\n", "\tif m.Node == s.self {\n\t\treturn 1 << 62\n"},
+		}},
+		{name: "followers acknowledge what they have appended", ids: forked, seeds: 100, edits: []edit{
+			{"broker/followfetch.go", "at := w.p.log.DurableEnd()", "at := w.p.log.AppendedEnd()"},
+			{"broker/followfetch.go", "return f.awaitDurable(ctx, appended)", "f.peer.in = nil\n\treturn nil"},
+		}},
+		{name: "change of the in-sync set counts before it is known", ids: forked, seeds: 100, edits: []edit{{"broker/isrwork.go",
+			"lead.isr.Propose(isr.Change{Members: members(next.Members), ELR: elr(next.ELR)})", "lead.isr.Adopt(members(next.Members), elr(next.ELR))"}}},
+		{name: "high watermark moves below the minimum and with eligible replicas", ids: forked, seeds: 100, edits: []edit{{"broker/isr/state.go",
+			"if !s.Enough() || len(s.elr) > 0 {", "if len(s.members) == 0 {"}}},
+		{name: "what waits is acknowledged when the leadership ends", ids: forked, seeds: 40, edits: []edit{{"broker/roles.go",
+			"decideAll(ones, err)\n\tdecideAll(alls, err)\n\tp.notify()", "decideAll(ones, err)\n\tdecideAll(alls, nil)\n\tp.notify()"}}},
+		{name: "no check for enough replicas before an append", ids: "S3", seeds: 100, edits: []edit{{"broker/partition.go",
+			"if o.Acks == -1 && !lead.isr.Enough() {", "if false {"}, {"broker/partition.go", "err = ErrNotEnoughReplicasAfterAppend", "err = ErrNotEnoughReplicas"}}},
+		// Where logs part (faults A3 to A8, A23).
+		{name: "follower truncates to its high watermark", ids: forked, seeds: 100, edits: []edit{{"broker/follow.go",
+			"func (p *Partition) beginFollowing(f *following) error {\n", "func (p *Partition) beginFollowing(f *following) error {\n\t_ = p.log.Truncate(max(p.log.Meta().HighWatermark, p.log.Start()))\n"}}},
+		{name: "a follower's tail is not compared with the leader's", ids: forked, seeds: 60, edits: []edit{{"broker/replica.go",
+			"\tif req.LastFetchedEpoch == record.NoEpoch {\n\t\treturn false\n", "\tif true {\n\t\treturn false\n"}}},
+		{name: "an answer to an earlier role is appended", ids: forked, seeds: 200, edits: []edit{{"broker/follow.go",
+			"\tif p.mu.follow != f {\n\t\treturn p.mu.end, errStaleRole\n", "\tif false {\n\t\treturn p.mu.end, errStaleRole\n"}}},
+		{name: "no check of the epoch of a follower's fetch", ids: forked, seeds: 200, edits: []edit{
+			{"broker/replica.go", "if err != nil || req.CurrentEpoch != lead.Epoch || ", "if err != nil || "},
+			{"broker/read.go", "if err := checkEpoch(req.CurrentEpoch, epoch); err != nil {", "if err := checkEpoch(req.CurrentEpoch, epoch); err != nil && req.Replica == nil {"},
+		}},
+		{name: "follower does not adopt the epoch", ids: forked, seeds: 200, edits: []edit{
+			{"broker/follow.go", "return p.log.AdoptEpoch(e)", "return nil, nil"},
+			{"broker/follow.go", "p.log.Meta().CurrentEpoch != f.epoch || ", ""},
+			{"broker/follow.go", "known := p.log.Meta().CurrentEpoch; known > e {", "known := p.log.Meta().CurrentEpoch; false && known > e {"},
+		}},
+		// Who leads, and who may (faults A9, A20, B2, K1).
+		{name: "takeover without the compare of the registration", ids: forked, seeds: 200, edits: []edit{
+			{"metadata/takeover.go", "if b := t.brokers[old.Node]; old.Rev != 0 && b != nil && b.Incarnation == old.Incarnation {", "if false {"},
+			{"metadata/takeover.go", "c.created(key, NotEqual, int64(old.Incarnation), ErrLeaderAlive)", "_ = key"},
+			{"metadata/takeover.go", "\t\treturn l, false, fmt.Errorf(\"%w: node %d\", ErrLeaderAlive, old.Node)\n", "\t\treturn l, false, ErrLeaderAlive\n"},
+			{"broker/election.go", "case state.Leader.Node != b.cfg.Node.Node && leader != nil && leader.Incarnation == state.Leader.Incarnation:",
+				"case state.Leader.Node != b.cfg.Node.Node && leader != nil && leader.Incarnation == state.Leader.Incarnation && (state.Leader.Epoch%5 != 3 || b.sources[id] == nil):"},
+		}},
+		{name: "a leader goes on after its lease", ids: forked, seeds: 100, edits: []edit{{"broker/broker.go",
+			"return s == b.session.Load() && s.Alive() }", "return true }"}}},
+		{name: "producers forgotten by a takeover", ids: "S2,S5,V8", seeds: 40, edits: []edit{{"broker/roles.go",
+			"\tproducers, err := p.loadProducers()\n\tif err != nil {\n\t\treturn err\n\t}\n\tdurable", "\tproducers := map[int64]*producer{}\n\tdurable"}}},
+		{name: "replica comes into the in-sync set whatever it holds", ids: forked, seeds: 200, edits: []edit{
+			{"broker/replica.go", " || f.end < max(p.mu.hw, lead.isr.EpochStart()) {", " {"},
+			{"broker/replica.go", "f.lost = member && (m.StoreID != r.Store || req.Offset < p.mu.hw)", "f.lost = member && m.StoreID != r.Store"},
+		}},
+		{name: "a lost disk counts as the member that it was", ids: forked, seeds: 100, edits: []edit{
+			{"metadata/takeover.go", "if m, ok := old.Member(me.Node); ok && m.StoreID == me.StoreID {", "if _, ok := old.Member(me.Node); ok {"},
+			{"broker/election.go", "case n == me.Node && m.StoreID == me.StoreID:", "case n == me.Node:"},
+			{"broker/replica.go", "f.lost = member && (m.StoreID != r.Store || req.Offset < p.mu.hw)", "f.lost = member && m.Node == 0"},
+			{"broker/roles.go", "return ok && len(state.ISR.Members) > 1 &&", "return ok && len(state.ISR.Members) > 3 &&"},
+		}},
+		{name: "leadership goes to one that lacks something", ids: forked, seeds: 100, edits: []edit{{"broker/transfer.go",
+			"f.Store == to.StoreID && f.end == p.mu.end\n", "f.Store == to.StoreID\n"}}},
+		{name: "answers while the leadership is handed over", ids: forked, seeds: 200, edits: []edit{{"broker/transfer.go",
+			"\t\t\tlead.sealed = true\n", ""}}},
+		// Reading from followers (faults A7, A13).
+		{name: "a follower gives what lies above its high watermark", ids: "S2,S27", seeds: 60, edits: []edit{{"broker/read.go",
+			"plan := readPlan{from: req.Offset, bound: p.mu.hw}", "plan := readPlan{from: req.Offset, bound: p.mu.hw}\n\tif p.mu.follow != nil {\n\t\tplan.bound = p.log.AppendedEnd()\n\t}"}}},
+		{name: "a follower takes the leader's high watermark for its own", ids: "S2,S27", seeds: 100, edits: []edit{{"broker/follow.go",
+			"if to := min(hw, p.log.AppendedEnd()); to > p.mu.hw {", "if to := hw; to > p.mu.hw {"}}},
+	}
+	for i := range list {
+		list[i].cluster = true
+	}
+	return list
+}

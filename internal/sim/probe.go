@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varve/varve/record"
+)
+
+// prober is the index of the one who probes, among the producers.
+const prober = 9
+
+// probe sends records one by one straight to nodes, whether they lead or not, until ctx ends. Each is sent once, so that its outcome is
+// that of one request: who acknowledges leads, and alone in its epoch (S8, S9); what is refused is not there (S3).
+func (r *run) probe(ctx context.Context, p part) {
+	rng := rand.New(rand.NewPCG(r.w.seed, 0x9906e))
+	c := newRawClient(r.w, "prober", 4*time.Second)
+	defer c.close()
+	for i := 0; pauseFor(ctx, time.Duration(50+rng.IntN(600))*time.Millisecond); i++ {
+		to := record.NodeID(rng.IntN(len(r.w.machines)) + 1)
+		if rng.IntN(2) == 0 {
+			l, err := c.leader(ctx, p)
+			if err != nil {
+				continue
+			}
+			to = l.node
+		}
+		value := []byte(fmt.Sprintf("probe %d of node %d", i, to))
+		s := &send{p: p, key: fmt.Sprintf("probe/%d", i), producer: prober, idempotent: true, node: to, timestamp: epoch.UnixMilli(), hash: r.h.hash(value)}
+		r.h.invoke(s)
+		offset, err := c.produce(ctx, s, value)
+		r.h.answer(s, offset, c.forget(p, err))
+	}
+}
+
+// produce sends one record without idempotence and asks for all acknowledgements.
+func (c *rawClient) produce(ctx context.Context, s *send, value []byte) (record.Offset, error) {
+	var b record.Builder
+	b.LeaderEpoch = record.NoEpoch
+	b.SetProducer(record.NoProducer)
+	b.Add(s.timestamp, []byte(s.key), value)
+	batch, err := b.Build()
+	if err != nil {
+		return record.NoOffset, err
+	}
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks, req.TimeoutMillis = -1, 1500
+	t := kmsg.NewProduceRequestTopic()
+	t.Topic = s.p.topic
+	tp := kmsg.NewProduceRequestTopicPartition()
+	tp.Partition, tp.Records = s.p.id.Index, batch
+	t.Partitions = append(t.Partitions, tp)
+	req.Topics = append(req.Topics, t)
+	kresp, err := c.ask(ctx, s.node, 11, req)
+	if err != nil {
+		return record.NoOffset, err
+	}
+	rp := kresp.(*kmsg.ProduceResponse).Topics[0].Partitions[0]
+	if err = codeError(rp.ErrorCode); err != nil && rp.BaseOffset != -1 {
+		c.w.failf("S28: a produce request for %s that fails with %v is answered with offset %d", s.p, err, rp.BaseOffset)
+	}
+	return record.Offset(rp.BaseOffset), err
+}
