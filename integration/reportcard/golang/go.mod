@@ -1,0 +1,3 @@
+module reportcard.example/golang
+
+go 1.25

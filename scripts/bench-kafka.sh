@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Compares a node on a local S3 server with Apache Kafka 4.4 on this machine, alternating runs of the kbench driver, and prints its
+# Markdown tables. Needs Java and two tools that are no part of this project:
+#
+#   VARVE_KBENCH   directory of the kbench driver's sources
+#   VARVE_KAFKA    script that starts and stops Apache Kafka
+#
+# By default both are looked for in a directory tools/ of a folder beside this checkout.
+#
+# ROUNDS (default 3), WARMUP runs of each that are thrown away (default 1), DURATION of a run (default 20s), WORKLOADS: names of the
+# rows below, all by default; MODES: "plain" (Kafka's default, no fsync), "fsync" (of each append), both by default.
+# The machine must be quiet: kbench prints what foreign load it saw.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/local.sh
+. scripts/local.sh
+
+beside=$(find .. -mindepth 2 -maxdepth 2 -type d -name tools 2>/dev/null | head -n 1)
+kbench_src=${VARVE_KBENCH:-$beside/kbench}
+kafka=${VARVE_KAFKA:-$beside/kafka/kafka}
+[ -d "$kbench_src" ] || { say "no kbench sources in $kbench_src; set VARVE_KBENCH"; exit 1; }
+[ -x "$kafka" ] || { say "no $kafka; set VARVE_KAFKA"; exit 1; }
+command -v java >/dev/null || { say "Apache Kafka needs Java 17"; exit 1; }
+[ -x bin/varve ] || { say "no bin/varve: run make build"; exit 1; }
+
+free_port() {
+	local port
+	while :; do
+		port=$((20000 + RANDOM % 12000)) # below the range that outgoing connections take
+		listens "$port" || { echo "$port"; return; }
+	done
+}
+
+dir=$(mktemp -d "${TMPDIR:-/tmp}/varve-bench.XXXXXX")
+export VARVE_CLUSTER_DIR=$dir/varve VARVE_CLUSTER_NODES=1 VARVE_CLUSTER_PORT VARVE_CLUSTER_INTERNAL VARVE_CLUSTER_HTTP VARVE_CLUSTER_ETCD VARVE_CLUSTER_S3
+VARVE_CLUSTER_PORT=$(free_port) VARVE_CLUSTER_INTERNAL=$(free_port) VARVE_CLUSTER_HTTP=$(free_port) VARVE_CLUSTER_ETCD=$(free_port) VARVE_CLUSTER_S3=$(free_port)
+peer_port=$(free_port)
+cleanup() {
+	scripts/cluster.sh stop || true
+	"$kafka" stop "$dir/kafka" >/dev/null || true
+	rm -rf "$dir"
+}
+trap cleanup EXIT
+
+(cd "$kbench_src" && go build -o "$dir/kbench" .)
+scripts/cluster.sh start
+ours=varve=127.0.0.1:$VARVE_CLUSTER_PORT,$(cat "$VARVE_CLUSTER_DIR/node-1.pid")
+
+compare() { # compare TITLE FLAG…: one table, Kafka as it is running now
+	local title=$1
+	shift
+	printf '\n### %s\n\n' "$title"
+	[ "${WARMUP:-1}" = 0 ] || "$dir/kbench" compare "$ours" "$peer" -rounds "${WARMUP:-1}" "$@" >/dev/null 2>&1
+	"$dir/kbench" compare "$ours" "$peer" -rounds "${ROUNDS:-3}" -markdown "$@" 2>/dev/null
+}
+
+wanted() { [ -z "${WORKLOADS:-}" ] || [[ " $WORKLOADS " == *" $1 "* ]]; }
+
+run_all() { # run_all HOW: every wanted workload
+	local span=(-duration "${DURATION:-20s}")
+	! wanted produce || compare "produce, 256 KiB batches, Kafka $1" -workload produce -- -batch 262144 "${span[@]}"
+	! wanted produce || compare "produce, 16 KiB batches, Kafka $1" -workload produce -- -batch 16384 "${span[@]}"
+	! wanted consume || compare "consume, Kafka $1" -workload consume
+	! wanted e2e || compare "end to end, 5,000 records/s, Kafka $1" -workload e2e -- -rate 5000 "${span[@]}"
+	! wanted e2e || compare "end to end, 20,000 records/s, Kafka $1" -workload e2e -- -rate 20000 "${span[@]}"
+	! wanted manyparts || compare "1,000 partitions, Kafka $1" -workload manyparts -- -warmup 30s -rate 5000 "${span[@]}"
+	! wanted groups || compare "offset commits of 500 groups, Kafka $1" -workload groups -- -groups 500 "${span[@]}"
+	! wanted groups || compare "offset commits of one group, Kafka $1" -workload groups -- -groups 1 -workers 1 "${span[@]}"
+	! wanted timelookup || compare "time lookup, Kafka $1" -workload timelookup
+}
+
+for mode in ${MODES:-plain fsync}; do
+	how="without fsync" options=()
+	[ "$mode" = plain ] || { how="with fsync of each append"; options=(-o log.flush.interval.messages=1); }
+	"$kafka" start "$dir/kafka" -p "$peer_port" "${options[@]}" >/dev/null
+	peer=kafka=127.0.0.1:$peer_port,$("$kafka" pids "$dir/kafka")
+	run_all "$how"
+	"$kafka" stop "$dir/kafka" >/dev/null
+	rm -rf "$dir/kafka"
+done
