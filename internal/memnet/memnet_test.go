@@ -130,6 +130,8 @@ func TestCutAndLostReply(t *testing.T) {
 		for _, end := range []net.Conn{c, s} {
 			if _, err := end.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("a cut connection reads %v", err)
+			} else if !errors.As(err, new(*net.OpError)) || !errors.As(err, new(*os.SyscallError)) {
+				t.Errorf("a cut connection reads %#v, which clients do not take for an error of the network", err)
 			}
 		}
 		if len(n.mu.conns) != 0 {

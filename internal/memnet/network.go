@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -146,7 +147,7 @@ func (n *Network) Dial(ctx context.Context, from, address string) (net.Conn, err
 		if !n.mu.apart[pairOf(from, addr(address).host())] {
 			if l == nil {
 				n.mu.Unlock()
-				return nil, &net.OpError{Op: "dial", Net: "mem", Addr: addr(address), Err: syscall.ECONNREFUSED}
+				return nil, &net.OpError{Op: "dial", Net: "mem", Addr: addr(address), Err: errRefused}
 			}
 			c := n.connectLocked(from, l)
 			n.mu.Unlock()
@@ -155,7 +156,7 @@ func (n *Network) Dial(ctx context.Context, from, address string) (net.Conn, err
 				return c, nil
 			default:
 				c.reset()
-				return nil, &net.OpError{Op: "dial", Net: "mem", Addr: addr(address), Err: fmt.Errorf("backlog full: %w", syscall.ECONNREFUSED)}
+				return nil, &net.OpError{Op: "dial", Net: "mem", Addr: addr(address), Err: fmt.Errorf("backlog full: %w", errRefused)}
 			}
 		}
 		n.mu.Unlock()
@@ -268,5 +269,9 @@ func (a addr) host() string {
 	return string(a)
 }
 
-// errReset is what both ends of a cut connection see. It is of the type that real connections give: clients tell network errors by it.
-var errReset error = &net.OpError{Op: "read", Net: "mem", Err: fmt.Errorf("connection cut: %w", syscall.ECONNRESET)}
+// errRefused is why a dial found nobody, as the system calls it.
+var errRefused = os.NewSyscallError("connect", syscall.ECONNREFUSED)
+
+// errReset is what both ends of a cut connection see. It has all the types that real connections give, the error of the system call
+// within that of the operation: clients tell by them what may be asked again.
+var errReset error = &net.OpError{Op: "read", Net: "mem", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
