@@ -102,9 +102,14 @@ func (x *adminScript) do(name string, version int16, req kmsg.Request) kmsg.Resp
 		x.lines = append(x.lines, fmt.Sprintf("v%d %s: closed", version, name))
 		return nil
 	}
+	x.record(name, version, resp)
+	return resp
+}
+
+// record writes an answer down.
+func (x *adminScript) record(name string, version int16, resp kmsg.Response) {
 	line := fmt.Sprintf("v%d %s: %s", version, name, render(reflect.ValueOf(resp)))
 	x.lines = append(x.lines, strings.ReplaceAll(line, x.prefix, "T-"))
-	return resp
 }
 
 // quiet sends without writing down.

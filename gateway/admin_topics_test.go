@@ -3,8 +3,10 @@
 package gateway
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -225,32 +227,49 @@ func TestDeleteRecords(t *testing.T) {
 		r.Topics = append(r.Topics, d)
 		return r
 	}
+	// A leader that was just elected says that it is not ready, and is asked again, as clients do.
+	ready := func(resp *kmsg.DeleteRecordsResponse) bool {
+		return !slices.ContainsFunc(resp.Topics, func(t kmsg.DeleteRecordsResponseTopic) bool {
+			return slices.ContainsFunc(t.Partitions, func(p kmsg.DeleteRecordsResponseTopicPartition) bool {
+				return Code(p.ErrorCode) == codeOffsetNotAvailable || Code(p.ErrorCode) == codeNotLeaderOrFollower
+			})
+		})
+	}
+	do := func(name string, version int16, req *kmsg.DeleteRecordsRequest) {
+		t.Helper()
+		resp := x.quiet(version, req).(*kmsg.DeleteRecordsResponse)
+		for tries := 0; !ready(resp) && tries < 1000; tries++ {
+			time.Sleep(10 * time.Millisecond)
+			resp = x.quiet(version, req).(*kmsg.DeleteRecordsResponse)
+		}
+		x.record(name, version, resp)
+	}
 	x.makeTopic("r", 2)
 	r := x.topic("r")
 	x.produce("r", 0, 10)
 	x.produce("r", 1, 3)
-	x.do("to 2", 0, req(r, map[int32]int64{0: 2}))
-	x.do("to 4", 1, req(r, map[int32]int64{0: 4}))
-	x.do("to 4 again", 2, req(r, map[int32]int64{0: 4}))
-	x.do("back to 1", 2, req(r, map[int32]int64{0: 1}))
-	x.do("beyond the end", 2, req(r, map[int32]int64{0: 11}))
-	x.do("-2", 2, req(r, map[int32]int64{0: -2}))
-	x.do("both, one too far", 2, req(r, map[int32]int64{0: 5, 1: 99}))
-	x.do("to the high watermark", 2, req(r, map[int32]int64{0: -1, 1: -1}))
-	x.do("unknown partition", 2, req(r, map[int32]int64{7: 0}))
-	x.do("unknown topic", 2, req(x.topic("no"), map[int32]int64{0: 0}))
-	x.do("bad name", 2, req("a b", map[int32]int64{0: 0}))
+	do("to 2", 0, req(r, map[int32]int64{0: 2}))
+	do("to 4", 1, req(r, map[int32]int64{0: 4}))
+	do("to 4 again", 2, req(r, map[int32]int64{0: 4}))
+	do("back to 1", 2, req(r, map[int32]int64{0: 1}))
+	do("beyond the end", 2, req(r, map[int32]int64{0: 11}))
+	do("-2", 2, req(r, map[int32]int64{0: -2}))
+	do("both, one too far", 2, req(r, map[int32]int64{0: 5, 1: 99}))
+	do("to the high watermark", 2, req(r, map[int32]int64{0: -1, 1: -1}))
+	do("unknown partition", 2, req(r, map[int32]int64{7: 0}))
+	do("unknown topic", 2, req(x.topic("no"), map[int32]int64{0: 0}))
+	do("bad name", 2, req("a b", map[int32]int64{0: 0}))
 	x.makeTopic("c", 1, "cleanup.policy", "compact")
 	x.produce("c", 0, 3)
-	x.do("compacted", 2, req(x.topic("c"), map[int32]int64{0: 1}))
+	do("compacted", 2, req(x.topic("c"), map[int32]int64{0: 1}))
 	x.makeTopic("b", 1, "cleanup.policy", "compact,delete")
 	x.produce("b", 0, 3)
-	x.do("compacted and deleted", 2, req(x.topic("b"), map[int32]int64{0: 1}))
+	do("compacted and deleted", 2, req(x.topic("b"), map[int32]int64{0: 1}))
 	x.makeTopic("k", 1, "cleanup.policy", "")
 	x.produce("k", 0, 3)
-	x.do("kept for ever", 2, req(x.topic("k"), map[int32]int64{0: 1}))
+	do("kept for ever", 2, req(x.topic("k"), map[int32]int64{0: 1}))
 	empty := kmsg.NewPtrDeleteRecordsRequest()
 	empty.TimeoutMillis = 1000
-	x.do("nothing", 2, empty)
+	do("nothing", 2, empty)
 	x.golden("21_delete_records")
 }
