@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -277,7 +278,8 @@ func (c *crasher) recover(fs vfs.FS, durable [crashPartitions]int) error {
 func TestCrashAtEverySync(t *testing.T) {
 	c := &crasher{t: t, fs: vfs.NewCrashableMem()}
 	o := small(&syncFS{FS: c.fs, before: c.point})
-	o.MemTableBytes = 256 << 10 // flushes and compactions are sync points too
+	o.MemTableBytes = 256 << 10                           // flushes and compactions are sync points too
+	o.fileBytes, o.rewriteAfter = 64<<10, time.Nanosecond // and so are rotations and rewrites
 	d := mustOpen(t, "data", o)
 	logs := make([]*Log, crashPartitions)
 	for i := range logs {
@@ -286,7 +288,7 @@ func TestCrashAtEverySync(t *testing.T) {
 	}
 	c.active.Store(true)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for step := range 36 {
+	for step := range 48 {
 		for i := range logs {
 			logs[i] = crashStep(t, d, logs[i], c.histories[i], rng, step+i)
 		}

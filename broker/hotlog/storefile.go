@@ -20,7 +20,8 @@ import (
 // because Pebble takes a missing database for a new one and a damaged tail of its manifest for a torn write: it would open an
 // older or an empty database and remove the files that it no longer knows. With the file such a directory is corrupt, and
 // nothing is removed. A clean Close adds how long the manifest was. What the file cannot show is a tail of a manifest that was
-// lost after a crash: only the ends of the logs can.
+// lost after a crash: only the log can. The file is there before the log and Pebble are, with no boots: its store id is part of each
+// frame's checksum.
 const (
 	storeFileName   = "STORE"
 	storeFileTemp   = "STORE.new"
@@ -53,6 +54,10 @@ func readStoreFile(fs vfs.FS, dir string) (s storeFile, found bool, err error) {
 	var format uint32
 	var id string
 	n, err := fmt.Sscanf(string(text), storeFileText, &format, &id, &s.boots)
+	if n >= 1 && format < storeFormat {
+		return s, true, fmt.Errorf("%w: store format %d in %s, this binary knows %d only: drain the node with the version that wrote it, then start with an empty directory",
+			ErrOlderFormat, format, name, storeFormat)
+	}
 	if n >= 1 && format > storeFormat {
 		return s, true, fmt.Errorf("%w: store format %d in %s, this binary knows up to %d", ErrNewerFormat, format, name, storeFormat)
 	}
@@ -67,6 +72,27 @@ func readStoreFile(fs vfs.FS, dir string) (s storeFile, found bool, err error) {
 		}
 	}
 	return s, true, nil
+}
+
+// newStoreFile begins a store in a directory that holds none.
+func newStoreFile(fs vfs.FS, dir string) (s storeFile, err error) {
+	db, err := pebble.Peek(dir, fs)
+	if err != nil {
+		return s, err
+	}
+	names, err := fs.List(dir)
+	if err != nil {
+		return s, err
+	}
+	for _, name := range names {
+		_, isLog := parseLogFileName(name)
+		db.Exists = db.Exists || isLog
+	}
+	if db.Exists {
+		return s, fmt.Errorf("%w: a database or a log, but no file %s; not a Varve data directory?", ErrCorrupt, storeFileName)
+	}
+	s.storeID = newStoreID()
+	return s, s.write(fs, dir)
 }
 
 // write replaces the file so that a crash leaves the old or the new one.
@@ -145,7 +171,9 @@ func (s storeFile) check(id *Identity) error {
 // the names that Pebble relies on in the order in which it gave them.
 type holdingFS struct {
 	vfs.FS
-	mu struct {
+	// beforeManifest is called ahead of each write to a manifest: only by that what Pebble flushed becomes part of the database.
+	beforeManifest func() error
+	mu             struct {
 		sync.Mutex
 		trusted bool
 		held    []string
@@ -163,7 +191,24 @@ func (h *holdingFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, erro
 			return nil, err
 		}
 	}
-	return h.FS.Create(name, c)
+	f, err := h.FS.Create(name, c)
+	if err == nil && strings.HasPrefix(path.Base(name), "MANIFEST-") {
+		f = &manifestFile{f, h.beforeManifest}
+	}
+	return f, err
+}
+
+// manifestFile waits ahead of each write.
+type manifestFile struct {
+	vfs.File
+	before func() error
+}
+
+func (m *manifestFile) Write(b []byte) (int, error) {
+	if err := m.before(); err != nil {
+		return 0, err
+	}
+	return m.File.Write(b)
 }
 
 // Remove holds data files back until trust.
