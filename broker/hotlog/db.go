@@ -142,7 +142,7 @@ func (d *DB) open() error {
 		}
 	}
 	d.storeID = file.storeID
-	d.files = fileSet{fs: vfs.OnDiskFull(d.fs, d.disk.outOfSpace), dir: d.dir, maxSpares: maxSpareFiles}
+	d.files = fileSet{fs: vfs.OnDiskFull(d.fs, d.disk.outOfSpace), dir: d.dir, maxSpares: maxSpareFiles, maxOpen: maxOpenFiles}
 	if err := d.files.list(); err != nil {
 		return openError(d.dir, err)
 	}

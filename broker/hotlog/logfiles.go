@@ -45,6 +45,7 @@ type fileSet struct {
 	open      int
 	uses      uint64
 	maxSpares int
+	maxOpen   int
 }
 
 const logFileSuffix = ".batches"
@@ -136,19 +137,20 @@ func (s *fileSet) acquire(number uint32) (*logFile, error) {
 	if f == nil {
 		return nil, fmt.Errorf("%w: log file %s is not there", ErrCorrupt, s.fs.PathJoin(s.dir, logFileName(number)))
 	}
+	s.holdLocked(f)
 	if f.handle == nil {
 		h, err := s.fs.Open(f.name)
 		if errors.Is(err, os.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		if err != nil {
+			f.refs--
 			return nil, err
 		}
 		f.handle = h
 		s.open++
 		s.closeIdleLocked()
 	}
-	s.holdLocked(f)
 	return f, nil
 }
 
@@ -181,7 +183,7 @@ func (s *fileSet) release(f *logFile) {
 
 // closeIdleLocked keeps the number of open files bounded: the handle that was not used for longest goes.
 func (s *fileSet) closeIdleLocked() {
-	for s.open > maxOpenFiles {
+	for s.open > s.maxOpen {
 		var oldest *logFile
 		for _, f := range s.byNumber {
 			if f.handle != nil && f.refs == 0 && (oldest == nil || f.usedAt < oldest.usedAt) {

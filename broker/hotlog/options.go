@@ -28,9 +28,10 @@ type Options struct {
 	// MaxBatchBytes bounds one Pebble batch unless a single request is larger (0: 4 MiB).
 	MaxBatchBytes int
 
-	// fileBytes and rewriteAfter are for tests of this package (0: what limits.go says).
+	// fileBytes and rewriteAfter are for tests of this package (0: what limits.go says); eager: any garbage is too much.
 	fileBytes    int64
 	rewriteAfter time.Duration
+	eager        bool
 }
 
 func (o Options) withDefaults() Options {

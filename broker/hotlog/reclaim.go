@@ -182,11 +182,11 @@ func (r *reclaimer) candidate() (best *logFile, wait time.Duration) {
 			}
 			continue
 		}
-		if f.lastSequence <= durable && f.live < f.size && (best == nil || f.live*best.size < best.live*f.size) {
+		if f.lastSequence <= durable && f.live <= f.size/4*3 && (best == nil || f.live*best.size < best.live*f.size) {
 			best = f
 		}
 	}
-	if dead <= max(live, garbageFiles*d.o.fileBytes) {
+	if dead <= max(live, garbageFiles*d.o.fileBytes) && !d.o.eager {
 		return nil, 0
 	}
 	return best, wait
