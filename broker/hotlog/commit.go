@@ -4,6 +4,7 @@ package hotlog
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -22,8 +23,11 @@ type commit struct {
 	data   int64
 	// buffer is where small batches are gathered, so that a frame takes few writes.
 	buffer []byte
-	ops    []*op
-	bytes  int
+	// image is the whole frame and imageEnd its length, kept to write it again, if there is a failover directory.
+	image    []byte
+	imageEnd int64
+	ops      []*op
+	bytes    int
 	// touched are the logs whose end moved by appends, each once.
 	touched []touch
 	written time.Time
@@ -55,14 +59,17 @@ func (d *DB) commitLoop() {
 		}
 		d.checkDisk(c.bytes)
 		c.written = time.Now()
-		if err := d.write(c); err != nil {
+		d.head.mu.Lock()
+		err := d.write(c)
+		d.head.mu.Unlock()
+		if err != nil {
 			d.fail(fmt.Errorf("write a frame of %d changes: %w", len(c.ops), err))
 			d.finish(c, ErrFailed)
 			return
 		}
 		// Before the apply: that may have to wait for a flush, and a flush waits for the sync of what it writes.
 		d.toSync <- c
-		err := d.apply(c)
+		err = d.apply(c)
 		if err != nil {
 			d.fail(fmt.Errorf("apply a batch of %d changes: %w", len(c.ops), err))
 		}
@@ -96,6 +103,10 @@ func (d *DB) gather(c *commit) bool {
 		}
 		<-d.wake
 		d.checkDisk(0)
+		if err := d.applyRepoint(math.MaxUint64); err != nil {
+			d.fail(fmt.Errorf("apply a batch of new places: %w", err))
+			return false
+		}
 	}
 }
 
@@ -127,7 +138,13 @@ func (d *DB) apply(c *commit) (err error) {
 			err = fmt.Errorf("%w: panic in apply: %v", ErrFailed, r)
 		}
 	}()
+	if err := d.applyRepoint(c.sequence); err != nil {
+		return err
+	}
 	if err := d.p.Apply(c.batch, pebble.NoSync); err != nil {
+		return err
+	}
+	if err := d.applyRepoint(c.sequence + 1); err != nil {
 		return err
 	}
 	d.appliedTo.Store(c.sequence)

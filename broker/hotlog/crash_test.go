@@ -229,6 +229,7 @@ type crasher struct {
 	points    atomic.Int64
 	active    atomic.Bool
 	mu        sync.Mutex // one check at a time
+	options   func(*Options)
 }
 
 func (c *crasher) point() {
@@ -253,7 +254,11 @@ func (c *crasher) point() {
 }
 
 func (c *crasher) recover(fs vfs.FS, durable [crashPartitions]int) error {
-	d, err := Open("data", small(fs))
+	o := small(fs)
+	if c.options != nil {
+		c.options(&o)
+	}
+	d, err := Open("data", o)
 	if err != nil {
 		return err
 	}

@@ -28,11 +28,16 @@ type DB struct {
 	disk    diskGuard
 
 	files fileSet
-	// head is where the log goes on: the committer's.
+	// head is where the log goes on.
 	head struct {
+		// mu is held while a frame is written, and by the syncer when the log has to go on elsewhere.
+		mu            sync.Mutex
 		file          *logFile
 		at, allocated int64
+		unsynced      []*commit
+		repoint       *repoint
 	}
+	stuck     atomic.Int64 // operations on log files that were left alone
 	synced    syncedTo
 	appliedTo atomic.Uint64 // sequence of the last commit that Pebble has
 	durableTo atomic.Uint64 // the last one that is synced, too
@@ -132,6 +137,12 @@ func (d *DB) open() error {
 	if err == nil {
 		err = file.checkManifest(d.fs, d.dir)
 	}
+	if err == nil {
+		err = file.checkFailover(d.o.WALFailoverDir)
+	}
+	if err == nil && d.o.WALFailoverDir != "" {
+		err = d.fs.MkdirAll(d.o.WALFailoverDir, 0o755)
+	}
 	if err != nil {
 		return openError(d.dir, err)
 	}
@@ -142,7 +153,7 @@ func (d *DB) open() error {
 		}
 	}
 	d.storeID = file.storeID
-	d.files = fileSet{fs: vfs.OnDiskFull(d.fs, d.disk.outOfSpace), dir: d.dir, maxSpares: maxSpareFiles, maxOpen: maxOpenFiles}
+	d.files = fileSet{fs: vfs.OnDiskFull(d.fs, d.disk.outOfSpace), dir: d.dir, second: d.o.WALFailoverDir, maxSpares: maxSpareFiles, maxOpen: maxOpenFiles}
 	if err := d.files.list(); err != nil {
 		return openError(d.dir, err)
 	}
@@ -181,7 +192,7 @@ func (d *DB) openLog(file storeFile, holding *holdingFS) error {
 	if err := holding.trust(); err != nil {
 		return err
 	}
-	f, err := d.files.create()
+	f, err := d.files.create(false)
 	if err != nil {
 		return err
 	}
@@ -226,7 +237,7 @@ func (d *DB) boot(id *Identity) error {
 	if err != nil {
 		return fmt.Errorf("raise boots to %d: %w", id.Boots, err)
 	}
-	if err := (storeFile{storeID: id.StoreID, boots: id.Boots}).write(d.fs, d.dir); err != nil {
+	if err := (storeFile{storeID: id.StoreID, boots: id.Boots, failover: d.o.WALFailoverDir}).write(d.fs, d.dir); err != nil {
 		return err
 	}
 	d.identity.Store(id)
@@ -313,16 +324,20 @@ func (d *DB) close() error {
 	if d.hasFailed() {
 		return errors.Join(fmt.Errorf("close data directory %s: %w", d.dir, ErrFailed), d.closeFailed())
 	}
-	err := d.checkpoint()
+	err := d.applyRepoint(math.MaxUint64)
+	if err == nil {
+		err = d.checkpoint()
+	}
 	// The commits' batches are idle now; closing them gives their memory back.
 	for len(d.free) > 0 {
 		c := <-d.free
 		err = errors.Join(err, c.batch.Close())
 	}
 	err = errors.Join(err, d.p.Close())
+	d.files.seal(d.head.file)
 	d.files.closeAll()
 	if id := d.identity.Load(); err == nil {
-		if err := (storeFile{storeID: id.StoreID, boots: id.Boots}).markClosed(d.fs, d.dir); err != nil {
+		if err := (storeFile{storeID: id.StoreID, boots: id.Boots, failover: d.o.WALFailoverDir}).markClosed(d.fs, d.dir); err != nil {
 			d.o.Logger.Warn("the directory is closed, but not noted as closed", "dir", d.dir, "error", err)
 		}
 	}

@@ -27,9 +27,21 @@ const extentValueLen = 1 + 4
 func (c *commit) putExtent(l *Log, e extent) error {
 	set := c.batch.SetDeferred(extentKeyLen, extentValueLen)
 	l.prefix.extentKey(set.Key[:0], e.base, e.position)
-	set.Value[0] = valueFormat
-	binary.BigEndian.PutUint32(set.Value[1:], e.file.number)
+	putExtentValue(set.Value, e.file.number)
 	return set.Finish()
+}
+
+func putExtentValue(dst []byte, file uint32) []byte {
+	dst[0] = valueFormat
+	binary.BigEndian.PutUint32(dst[1:], file)
+	return dst
+}
+
+func parseExtentValue(key, value []byte) (file uint32, err error) {
+	if err := checkValue(key, value, extentValueLen); err != nil {
+		return 0, err
+	}
+	return binary.BigEndian.Uint32(value[1:]), nil
 }
 
 func (c *commit) deleteExtent(l *Log, e extent) error {
@@ -185,7 +197,8 @@ func (d *DB) eachExtent(it *pebble.Iterator, p *prefix, start int64, fn func(bas
 		if err != nil {
 			return err
 		}
-		if err := checkValue(key, value, extentValueLen); err != nil {
+		nextFile, err := parseExtentValue(key, value)
+		if err != nil {
 			return err
 		}
 		nextBase, next := record.Offset(binary.BigEndian.Uint64(key[kindPrefixLen:])), int64(binary.BigEndian.Uint64(key[kindPrefixLen+8:]))
@@ -197,7 +210,7 @@ func (d *DB) eachExtent(it *pebble.Iterator, p *prefix, start int64, fn func(bas
 				return err
 			}
 		}
-		held, base, at, file = true, nextBase, next, binary.BigEndian.Uint32(value[1:])
+		held, base, at, file = true, nextBase, next, nextFile
 	}
 	if err := it.Error(); err != nil || !held {
 		return err

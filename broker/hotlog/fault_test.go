@@ -394,33 +394,3 @@ func TestLockedByAnotherProcess(t *testing.T) {
 	check(t, child.Wait())
 	check(t, mustOpen(t, dir, small(nil)).Close())
 }
-
-// TestWALFailover: the log goes on in the second directory while the first stalls, and both are replayed.
-func TestWALFailover(t *testing.T) {
-	var stalled atomic.Bool
-	release := make(chan struct{})
-	mem := vfs.NewMem()
-	o := small(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if stalled.Load() && isWAL(op.Path) && strings.HasPrefix(op.Path, "data/") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			<-release
-		}
-		return nil
-	})))
-	o.WALFailoverDir = "second"
-	d := mustOpen(t, "data", o)
-	w := newWatch()
-	l := mustLog(t, d, 1, w)
-	check(t, l.Append(makeBatch(0, 0, 1, 1000, 1), -1, nil))
-	w.waitDurable(1)
-	stalled.Store(true)
-	check(t, l.Append(makeBatch(1, 0, 1, 1000, 2), -1, nil))
-	w.waitDurable(2)
-	stalled.Store(false)
-	close(release)
-	check(t, d.Close())
-	d = mustOpen(t, "data", o)
-	defer d.Close()
-	if l := mustLog(t, d, 1, nil); l.AppendedEnd() != 2 {
-		t.Fatalf("end %d after the restart", l.AppendedEnd())
-	}
-}

@@ -78,14 +78,19 @@ type position struct {
 	sequence   uint64
 }
 
-const positionValueLen = 1 + 4 + 8 + 8 + 8
+const (
+	positionValueLen = 1 + 4 + 8 + 8 + 8
+	// appliedRecordLen is what the applied key takes in a Pebble batch: kind, two lengths, key and value.
+	appliedRecordLen = 1 + 1 + 2 + 1 + positionValueLen
+)
 
-func (p *position) put(dst []byte) {
+func (p *position) put(dst []byte) []byte {
 	dst[0] = valueFormat
 	binary.BigEndian.PutUint32(dst[1:], p.file)
 	binary.BigEndian.PutUint64(dst[5:], uint64(p.start))
 	binary.BigEndian.PutUint64(dst[13:], uint64(p.end))
 	binary.BigEndian.PutUint64(dst[21:], p.sequence)
+	return dst
 }
 
 func parsePosition(value []byte) (p position, err error) {

@@ -73,6 +73,8 @@ const (
 	scanBytes = 1 << 20
 	// maxOpenFiles bounds the handles of log files that are kept open.
 	maxOpenFiles = 512
+	// failoverAfter is how long the log waits for a disk before it goes on in the failover directory.
+	failoverAfter = 100 * time.Millisecond
 	// slowSync is when a sync is worth a warning.
 	slowSync = 5 * time.Second
 )

@@ -19,6 +19,7 @@ import (
 type logFile struct {
 	number uint32
 	name   string
+	second bool // it lies in the failover directory
 
 	// fileSet.mu guards the rest.
 	live         int64  // bytes of batches in it that some log still holds
@@ -30,13 +31,14 @@ type logFile struct {
 	notBefore    time.Time // no rewrite before: the last one moved nothing
 	handle       vfs.File
 	refs         int
+	writes       int // of the refs: writes and syncs under way
 	usedAt       uint64
 }
 
 // fileSet is what the log consists of, and the files that wait to be written over.
 type fileSet struct {
-	fs  vfs.FS
-	dir string
+	fs          vfs.FS
+	dir, second string // second is the failover directory, if any
 
 	mu        sync.Mutex
 	byNumber  map[uint32]*logFile
@@ -61,19 +63,29 @@ func parseLogFileName(name string) (number uint32, ok bool) {
 	return uint32(n), err == nil && logFileName(uint32(n)) == name
 }
 
-// list finds the log's files in the directory.
+// list finds the log's files.
 func (s *fileSet) list() error {
-	names, err := s.fs.List(s.dir)
-	if err != nil {
-		return fmt.Errorf("list %s: %w", s.dir, err)
-	}
 	s.byNumber = make(map[uint32]*logFile)
+	if err := s.listDir(s.dir, false); err != nil || s.second == "" {
+		return err
+	}
+	return s.listDir(s.second, true)
+}
+
+func (s *fileSet) listDir(dir string, second bool) error {
+	names, err := s.fs.List(dir)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", dir, err)
+	}
 	for _, name := range names {
 		number, ok := parseLogFileName(name)
 		if !ok {
 			continue
 		}
-		f := &logFile{number: number, name: s.fs.PathJoin(s.dir, name), sealed: true}
+		f := &logFile{number: number, name: s.fs.PathJoin(dir, name), second: second, sealed: true}
+		if other := s.byNumber[number]; other != nil {
+			return fmt.Errorf("%w: %s and %s have the same number", ErrCorrupt, other.name, f.name)
+		}
 		info, err := s.fs.Stat(f.name)
 		if err != nil {
 			return err
@@ -99,12 +111,16 @@ func (s *fileSet) sorted() []*logFile {
 
 // create makes the next file, of a spare one if there is any, and makes its name durable: nothing that is acknowledged may lie
 // under a name that a crash takes back. The handle is held by the caller.
-func (s *fileSet) create() (*logFile, error) {
+func (s *fileSet) create(second bool) (*logFile, error) {
+	dir := s.dir
+	if second {
+		dir = s.second
+	}
 	s.mu.Lock()
 	s.last++
-	f := &logFile{number: s.last, name: s.fs.PathJoin(s.dir, logFileName(s.last)), refs: 1}
+	f := &logFile{number: s.last, name: s.fs.PathJoin(dir, logFileName(s.last)), second: second, refs: 1}
 	var spare *logFile
-	if n := len(s.spare); n > 0 {
+	if n := len(s.spare); n > 0 && !second {
 		spare, s.spare = s.spare[n-1], s.spare[:n-1]
 	}
 	s.mu.Unlock()
@@ -118,7 +134,7 @@ func (s *fileSet) create() (*logFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make log file: %w", err)
 	}
-	if err := syncDir(s.fs, s.dir); err != nil {
+	if err := syncDir(s.fs, dir); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
 	f.handle = h
@@ -158,6 +174,21 @@ func (s *fileSet) holdLocked(f *logFile) {
 	f.refs++
 	s.uses++
 	f.usedAt = s.uses
+}
+
+// busy notes that a write or a sync of the file begins, which may be left alone: till it ends the file stays.
+func (s *fileSet) busy(f *logFile) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holdLocked(f)
+	f.writes++
+}
+
+func (s *fileSet) idle(f *logFile) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.refs--
+	f.writes--
 }
 
 // wrote notes a frame in a file, and keeps its handle for the sync.
@@ -206,11 +237,14 @@ func (s *fileSet) closeLocked(f *logFile) {
 	}
 }
 
+// closeAll closes what nobody holds: an operation that is stuck keeps its handle.
 func (s *fileSet) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.byNumber {
-		s.closeLocked(f)
+		if f.refs == 0 {
+			s.closeLocked(f)
+		}
 	}
 }
 
@@ -227,7 +261,7 @@ func (s *fileSet) forget(f *logFile, keep bool) error {
 	s.mu.Lock()
 	delete(s.byNumber, f.number)
 	s.closeLocked(f)
-	if keep && len(s.spare) < s.maxSpares {
+	if keep && !f.second && len(s.spare) < s.maxSpares {
 		s.spare = append(s.spare, f)
 		s.mu.Unlock()
 		return nil

@@ -91,7 +91,7 @@ func (r *reclaimer) retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.byNumber {
-		if f.sealed && f.live == 0 && f.freedAt <= durable && f.lastSequence <= min(r.d.flushedTo, durable) && !slices.Contains(r.retired, f) && !slices.Contains(r.draining, f) {
+		if f.sealed && f.live == 0 && f.writes == 0 && f.freedAt <= durable && f.lastSequence <= min(r.d.flushedTo, durable) && !slices.Contains(r.retired, f) && !slices.Contains(r.draining, f) {
 			r.retired = append(r.retired, f)
 		}
 	}

@@ -61,7 +61,11 @@ func (r *replayer) run(found bool) error {
 		n++
 	}
 	r.files = r.files[n:]
-	if found && len(r.files) > 0 && r.files[0].number == r.at.file {
+	again, err := r.findAgain()
+	if err != nil {
+		return err
+	}
+	if found && !again && len(r.files) > 0 && r.files[0].number == r.at.file {
 		if err := r.checkApplied(r.files[0]); err != nil {
 			return err
 		}
@@ -76,6 +80,24 @@ func (r *replayer) run(found bool) error {
 		}
 	}
 	return r.checkTail()
+}
+
+// findAgain looks for frames that were written again in the failover directory, behind the file in which Pebble found them first.
+func (r *replayer) findAgain() (found bool, err error) {
+	for _, f := range r.files {
+		if f.number == r.at.file || found {
+			continue
+		}
+		err := r.with(f, func(in io.ReaderAt) error {
+			h, ok, err := r.frame(in, f, 0)
+			found = ok && h.sequence <= r.at.sequence
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return found, nil
 }
 
 // checkApplied finds a log that lost a frame that Pebble has: the file may be gone, when all in it was flushed, but not shorter.
@@ -107,6 +129,11 @@ func (r *replayer) file(f *logFile, from int64) error {
 		synced := false
 		for start := from; ; {
 			h, ok, err := r.frame(in, f, start)
+			if ok && start == 0 && h.sequence <= r.at.sequence {
+				// The frames from this one on were written again because the disk of the file before stalled. That one may have
+				// lost them, so Pebble gets the new places; what else they change is what it has already.
+				r.at.sequence = h.sequence - 1
+			}
 			if err != nil || !ok || h.sequence != r.at.sequence+1 {
 				return err
 			}

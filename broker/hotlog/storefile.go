@@ -26,12 +26,15 @@ const (
 	storeFileName   = "STORE"
 	storeFileTemp   = "STORE.new"
 	storeFileText   = "varve hot log\nformat %d\nstore %s\nboots %d\n"
+	storeFileSecond = "failover %s\n"
 	storeFileClosed = "closed %s %d\n"
 )
 
 type storeFile struct {
 	storeID [16]byte
 	boots   uint64
+	// failover is the directory in which the log may go on, empty if there is none.
+	failover string
 	// manifest is the file name of Pebble's manifest at a clean Close, empty since the next Open.
 	manifest      string
 	manifestBytes int64
@@ -66,6 +69,9 @@ func readStoreFile(fs vfs.FS, dir string) (s storeFile, found bool, err error) {
 		return s, true, fmt.Errorf("%w: %s cannot be read: %w", ErrCorrupt, name, err)
 	}
 	copy(s.storeID[:], b)
+	if _, second, found := strings.Cut(string(text), "\nfailover "); found {
+		s.failover, _, _ = strings.Cut(second, "\n")
+	}
 	if _, closed, found := strings.Cut(string(text), "\nclosed "); found {
 		if _, err := fmt.Sscanf("closed "+closed, storeFileClosed, &s.manifest, &s.manifestBytes); err != nil {
 			return s, true, fmt.Errorf("%w: %s cannot be read: %w", ErrCorrupt, name, err)
@@ -103,6 +109,9 @@ func (s storeFile) write(fs vfs.FS, dir string) error {
 		return fmt.Errorf("write %s: %w", temp, err)
 	}
 	_, err = fmt.Fprintf(f, storeFileText, storeFormat, hex.EncodeToString(s.storeID[:]), s.boots)
+	if err == nil && s.failover != "" {
+		_, err = fmt.Fprintf(f, storeFileSecond, s.failover)
+	}
 	if err == nil && s.manifest != "" {
 		_, err = fmt.Fprintf(f, storeFileClosed, s.manifest, s.manifestBytes)
 	}
@@ -127,6 +136,14 @@ func syncDir(fs vfs.FS, dir string) error {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
+}
+
+// checkFailover refuses to start without the directory that may hold the log's end.
+func (s storeFile) checkFailover(second string) error {
+	if s.manifest != "" || s.failover == "" || s.failover == second {
+		return nil
+	}
+	return fmt.Errorf("%w: start with %s as the failover directory, since the log may go on there", ErrFailoverDir, s.failover)
 }
 
 // checkManifest finds a manifest that lost its tail while nobody had it open, before Pebble takes that for a torn write.

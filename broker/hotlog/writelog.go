@@ -5,6 +5,7 @@ package hotlog
 import (
 	"fmt"
 	"hash/crc32"
+	"math"
 	"sync"
 	"time"
 
@@ -13,6 +14,9 @@ import (
 
 // beginFrame finds the place of c's frame, in a new file when the one at hand is full.
 func (d *DB) beginFrame(c *commit) error {
+	if err := d.comeBackLocked(); err != nil {
+		return err
+	}
 	if d.head.at > 0 && d.head.at+int64(c.bytes) > d.o.fileBytes {
 		if err := d.rotate(); err != nil {
 			return err
@@ -24,15 +28,27 @@ func (d *DB) beginFrame(c *commit) error {
 
 // rotate goes on in the next file, which the preparer has ready.
 func (d *DB) rotate() error {
-	next := <-d.prepared
-	if next.err != nil {
-		return next.err
+	full := d.head.file
+	for d.head.file == full {
+		var late <-chan time.Time
+		if d.o.WALFailoverDir != "" {
+			late = time.After(failoverAfter)
+		}
+		select {
+		case next := <-d.prepared:
+			if err := d.goOnIn(next); err != nil {
+				return err
+			}
+		case <-late:
+			f, err := d.files.create(true)
+			if err != nil {
+				return err
+			}
+			if err := d.goOnIn(preparedFile{file: f}); err != nil {
+				return err
+			}
+		}
 	}
-	if d.head.file != nil {
-		d.files.seal(d.head.file)
-		d.wakeReclaimer()
-	}
-	d.head.file, d.head.at, d.head.allocated = next.file, 0, next.file.size
 	return nil
 }
 
@@ -60,6 +76,24 @@ func (d *DB) writeFrame(c *commit) error {
 		_ = c.file.handle.Preallocate(d.head.allocated, max(n, allocateBytes))
 		d.head.allocated += max(n, allocateBytes)
 	}
+	d.head.at = at.end
+	d.stats.logBytes.Add(h.len())
+	d.stats.logSinceFlush.Add(h.len())
+	d.files.wrote(c.file, at.end, c.sequence)
+	if err := d.putFrame(c, &h); err != nil {
+		return err
+	}
+	if d.o.WALFailoverDir != "" {
+		d.head.unsynced = append(d.head.unsynced, c)
+	}
+	d.synced.wrote(c.sequence)
+	return nil
+}
+
+func (d *DB) putFrame(c *commit, h *frameHeader) error {
+	if d.o.WALFailoverDir != "" {
+		return d.putImage(c, h)
+	}
 	w := frameWriter{c: c, at: c.start, buffer: c.buffer[:frameHeaderLen]}
 	for _, b := range c.pieces {
 		if err := w.add(b); err != nil {
@@ -70,15 +104,28 @@ func (d *DB) writeFrame(c *commit) error {
 		return err
 	}
 	h.body = w.sum
-	if err := w.end(&h, &d.storeID); err != nil {
-		return err
+	return w.end(h, &d.storeID)
+}
+
+// putImage writes a frame that may have to be written again, elsewhere. A write that stalls keeps the memory.
+func (d *DB) putImage(c *commit, h *frameHeader) error {
+	image := append(c.image[:0], make([]byte, frameHeaderLen)...)
+	for _, b := range c.pieces {
+		image = append(image, b...)
 	}
-	d.head.at = at.end
-	d.stats.logBytes.Add(h.len())
-	d.stats.logSinceFlush.Add(h.len())
-	d.files.wrote(c.file, at.end, c.sequence)
-	d.synced.wrote(c.sequence)
-	return nil
+	image = append(image, c.batch.Repr()...)
+	h.body = crc32.Checksum(image[frameHeaderLen:], castagnoli)
+	h.put(image, &d.storeID)
+	c.image, c.imageEnd = image, int64(len(image))
+	f, start := c.file, c.start
+	err := d.attempt(f, func() error {
+		_, err := f.handle.WriteAt(image, start)
+		return err
+	})
+	if err == errStalled {
+		return d.failOverLocked(c)
+	}
+	return err
 }
 
 // frameWriter writes a frame: small pieces are gathered and written together, large ones go as they are. A frame that fits into
@@ -151,16 +198,21 @@ func (w *frameWriter) end(h *frameHeader, store *[16]byte) error {
 
 // sync makes c's frame durable.
 func (d *DB) sync(c *commit) error {
-	defer d.files.release(c.file)
-	if d.hasFailed() {
-		return ErrFailed
-	}
 	slow := time.AfterFunc(slowSync, func() {
 		d.stats.slow.Add(1)
 		d.o.Logger.Warn("disk slow", "dir", d.dir, "operation", "sync of the log", "longer than", slowSync)
 	})
-	err := c.file.handle.SyncData()
-	slow.Stop()
+	defer slow.Stop()
+	if d.hasFailed() {
+		return ErrFailed
+	}
+	var err error
+	if d.o.WALFailoverDir != "" {
+		err = d.syncSomewhere(c)
+	} else {
+		err = c.file.handle.SyncData()
+		d.files.release(c.file)
+	}
 	if err != nil {
 		return fmt.Errorf("sync the log: %w", err)
 	}
@@ -224,7 +276,7 @@ type preparedFile struct {
 func (d *DB) prepareLoop() {
 	defer close(d.preparerDone)
 	for {
-		f, err := d.files.create()
+		f, err := d.files.create(false)
 		select {
 		case d.prepared <- preparedFile{f, err}:
 		case <-d.stop:
@@ -244,13 +296,7 @@ func (d *DB) commitDirect(fill func(*commit) error) error {
 	c := d.newCommit()
 	d.sequence++
 	c.sequence = d.sequence
-	if err := d.beginFrame(c); err != nil {
-		return err
-	}
-	if err := fill(c); err != nil {
-		return err
-	}
-	if err := d.writeFrame(c); err != nil {
+	if err := d.writeDirect(c, fill); err != nil {
 		return err
 	}
 	if err := d.sync(c); err != nil {
@@ -259,7 +305,22 @@ func (d *DB) commitDirect(fill func(*commit) error) error {
 	if err := d.p.Apply(c.batch, pebble.NoSync); err != nil {
 		return err
 	}
+	if err := d.applyRepoint(math.MaxUint64); err != nil {
+		return err
+	}
 	d.appliedTo.Store(c.sequence)
 	d.durableTo.Store(c.sequence)
 	return c.batch.Close()
+}
+
+func (d *DB) writeDirect(c *commit, fill func(*commit) error) error {
+	d.head.mu.Lock()
+	defer d.head.mu.Unlock()
+	if err := d.beginFrame(c); err != nil {
+		return err
+	}
+	if err := fill(c); err != nil {
+		return err
+	}
+	return d.writeFrame(c)
 }
