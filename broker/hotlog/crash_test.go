@@ -282,13 +282,13 @@ func (c *crasher) recover(fs vfs.FS, durable [crashPartitions]int) error {
 // TestCrashAtEverySync: H1–H4 at each sync point of a script that does everything.
 func TestCrashAtEverySync(t *testing.T) {
 	c := &crasher{t: t, fs: vfs.NewCrashableMem()}
-	c.script(&syncFS{FS: c.fs, before: c.point}, 36, 100)
+	c.script(&syncFS{FS: c.fs, before: c.point}, 20, 100)
 }
 
 // TestCrashAtEveryWrite: and before each write to the log, whose earlier frames are then in every state between written and synced.
 func TestCrashAtEveryWrite(t *testing.T) {
 	c := &crasher{t: t, fs: vfs.NewCrashableMem()}
-	c.script(&writeFS{FS: c.fs, before: c.point}, 24, 100)
+	c.script(&writeFS{FS: c.fs, before: c.point}, 16, 60)
 }
 
 func (c *crasher) script(fs vfs.FS, steps int, atLeast int64) {

@@ -163,7 +163,7 @@ func TestFailoverBesideChanges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	c.active.Store(true)
 	seconds := 0
-	for step := range 32 {
+	for step := range 16 {
 		disk.set(step%8 >= 5)
 		for i := range logs {
 			logs[i] = crashStep(t, d, logs[i], c.histories[i], rng, step+i)

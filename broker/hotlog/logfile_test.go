@@ -561,3 +561,67 @@ func TestOpenFilesBounded(t *testing.T) {
 		t.Errorf("%d files are open", d.files.open)
 	}
 }
+
+// TestTrimNotDurable: a file stays while a power failure could bring back the keys that point into it.
+func TestTrimNotDurable(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	fs := &stallFS{FS: mem, release: make(chan struct{})}
+	o := small(fs)
+	o.fileBytes = 16 << 10
+	d := mustOpen(t, "data", o)
+	w := newWatch()
+	l := mustLog(t, d, 1, w)
+	const n = 30
+	for i := range record.Offset(n) {
+		check(t, l.Append(makeBatch(i, 0, 1, 4000, byte(i)), -1, nil))
+		w.waitDurable(i + 1)
+	}
+	check(t, d.p.Flush())
+	fs.stalled.Store(true)
+	trimmed := make(chan error)
+	go func() { trimmed <- l.Trim(n) }()
+	for l.Start() != n {
+		time.Sleep(time.Millisecond)
+	}
+	for range 20 { // let the reclaimer do what it would do; too short only weakens the test
+		d.wakeReclaimer()
+		time.Sleep(time.Millisecond)
+	}
+	again := mustOpen(t, "data", small(crashed(mem, 0)))
+	got, err := mustLog(t, again, 1, nil).Read(0, n, 1<<20, true, nil)
+	if check(t, err); len(got) != n*4000 {
+		t.Errorf("%d bytes after a crash", len(got))
+	}
+	check(t, again.Close())
+	fs.stalled.Store(false)
+	close(fs.release)
+	check(t, <-trimmed)
+	check(t, d.Close())
+}
+
+// TestMoveAfterTruncate: batches that were read to be moved, and truncated since, do not come back.
+func TestMoveAfterTruncate(t *testing.T) {
+	d := mustOpen(t, "data", small(vfs.NewMem()))
+	defer d.Close()
+	w := newWatch()
+	l := mustLog(t, d, 1, w)
+	for i := range record.Offset(4) {
+		check(t, l.Append(makeBatch(i, 0, 1, 500, 1), -1, nil))
+	}
+	w.waitDurable(4)
+	r := &opRest{}
+	_, _, err := d.readMove(d.head.file, part{l, 0, 0, 2000}, 0, r)
+	if check(t, err); len(r.moves) != 4 {
+		t.Fatalf("%d batches to move", len(r.moves))
+	}
+	check(t, l.Truncate(2))
+	check(t, l.Append(makeBatch(2, 0, 1, 500, 2), -1, nil))
+	check(t, l.change(opMove, r, nil))
+	if err := r.wait(); err != errLookAgain {
+		t.Fatalf("moved: %v", err)
+	}
+	got, err := l.Read(2, 4, 1<<20, true, nil)
+	if check(t, err); len(got) != 500 || got[499] != 2 {
+		t.Fatalf("%d bytes", len(got))
+	}
+}
