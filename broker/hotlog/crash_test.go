@@ -293,6 +293,9 @@ func TestCrashAtEveryWrite(t *testing.T) {
 
 func (c *crasher) script(fs vfs.FS, steps int, atLeast int64) {
 	t := c.t
+	if raceDetector { // ten times as slow
+		steps, atLeast = steps/2, atLeast/3
+	}
 	o := small(fs)
 	o.MemTableBytes = 256 << 10                                          // flushes and compactions are sync points too
 	o.fileBytes, o.rewriteAfter, o.eager = 16<<10, time.Nanosecond, true // and so are rotations and rewrites
