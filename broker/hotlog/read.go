@@ -49,6 +49,7 @@ type gather struct {
 	l     *Log
 	buf   []byte
 	begin int // of what was gathered, in buf
+	held  *logFile
 	// The run that is not read yet: its place, and which offsets it holds.
 	file       uint32
 	at         int64
@@ -73,6 +74,24 @@ func (g *gather) add(k dataKey, p pointer) error {
 	return nil
 }
 
+// open gives the file of the pending run. It is kept: the next run lies in the same one most often.
+func (g *gather) open() (*logFile, error) {
+	if g.held != nil && g.held.number == g.file {
+		return g.held, nil
+	}
+	g.close()
+	f, err := g.l.db.files.acquire(g.file)
+	g.held = f
+	return f, err
+}
+
+func (g *gather) close() {
+	if g.held != nil {
+		g.l.db.files.release(g.held)
+		g.held = nil
+	}
+}
+
 // flush reads the pending run behind what is in buf, and checks that it is what the keys say.
 func (g *gather) flush() error {
 	if g.pending == 0 {
@@ -80,12 +99,10 @@ func (g *gather) flush() error {
 	}
 	n := g.pending
 	g.pending = 0
-	s := &g.l.db.files
-	f, err := s.acquire(g.file)
+	f, err := g.open()
 	if err != nil {
 		return err
 	}
-	defer s.release(f)
 	begin := len(g.buf)
 	g.buf = slices.Grow(g.buf, n)[:begin+n]
 	got, err := f.handle.ReadAt(g.buf[begin:], g.at)
@@ -134,6 +151,7 @@ func (l *Log) Read(from, limit record.Offset, maxBytes int, firstWhole bool, buf
 	if err == nil {
 		err = l.readError(g.base, g.flush())
 	}
+	g.close()
 	got := g.buf
 	*g = gather{}
 	if err != nil {
@@ -154,6 +172,7 @@ func (l *Log) Scan(from, limit record.Offset, fn func(record.Batch) error) error
 	defer cursors.Put(c)
 	room := scanBuffers.Get().(*[]byte)
 	g := &gather{l: l, buf: (*room)[:0]}
+	defer g.close()
 	defer func() {
 		if cap(g.buf) <= 2*scanBytes {
 			*room = g.buf[:0]

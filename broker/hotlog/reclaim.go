@@ -269,6 +269,7 @@ func (d *DB) readMove(f *logFile, p part, from record.Offset, r *opRest) (next r
 	c := cursors.Get().(*cursor)
 	defer cursors.Put(c)
 	g := gather{l: l}
+	defer g.close()
 	err = l.walk(c, from, l.AppendedEnd(), func(k dataKey, at pointer) (bool, error) {
 		if at.file != f.number || k.position >= p.to {
 			return false, nil
