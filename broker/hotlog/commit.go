@@ -4,6 +4,7 @@ package hotlog
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -11,23 +12,42 @@ import (
 	"github.com/varve/varve/record"
 )
 
-// commit is one Pebble batch on its way: filled and applied by the committer, waited for by the syncer, then used again.
+// commit is one frame on its way: filled, written and applied to Pebble by the committer, synced by the syncer, then used again.
 type commit struct {
 	sequence uint64
 	batch    *pebble.Batch
-	// usual is the batch for small requests while batch is one made for a large one.
-	usual *pebble.Batch
-	ops   []*op
-	bytes int
+	// pieces are the record batches of the frame, which begins at start of file; data is their size.
+	pieces []record.Batch
+	file   *logFile
+	start  int64
+	data   int64
+	// buffer is where small batches are gathered, so that a frame takes few writes.
+	buffer []byte
+	// image is the whole frame and imageEnd its length, kept to write it again, if there is a failover directory.
+	image    []byte
+	imageEnd int64
+	ops      []*op
+	bytes    int
 	// touched are the logs whose end moved by appends, each once.
 	touched []touch
-	applied time.Time
-	key     []byte
+	written time.Time
+	// applied tells the syncer that Pebble has the batch, or why not.
+	applied chan error
+	// freedSome: bytes of log files became dead.
+	freedSome bool
+	key       []byte
 }
 
 type touch struct {
 	log *Log
 	end record.Offset
+}
+
+func (d *DB) newCommit() *commit {
+	return &commit{
+		batch:  d.p.NewBatch(pebble.WithInitialSizeBytes(64<<10), pebble.WithMaxRetainedSizeBytes(maxRetainedMeta)),
+		buffer: make([]byte, 0, gatherBytes), applied: make(chan error, 1),
+	}
 }
 
 // commitLoop is the committer goroutine. It ends when the queue is empty and the DB is closing, or on failure.
@@ -38,12 +58,25 @@ func (d *DB) commitLoop() {
 			return
 		}
 		d.checkDisk(c.bytes)
-		if err := d.write(c); err != nil {
-			d.fail(fmt.Errorf("apply a batch of %d changes: %w", len(c.ops), err))
+		c.written = time.Now()
+		d.head.mu.Lock()
+		err := d.write(c)
+		d.head.mu.Unlock()
+		if err != nil {
+			d.fail(fmt.Errorf("write a frame of %d changes: %w", len(c.ops), err))
 			d.finish(c, ErrFailed)
 			return
 		}
+		// Before the apply: that may have to wait for a flush, and a flush waits for the sync of what it writes.
 		d.toSync <- c
+		err = d.apply(c)
+		if err != nil {
+			d.fail(fmt.Errorf("apply a batch of %d changes: %w", len(c.ops), err))
+		}
+		c.applied <- err
+		if err != nil {
+			return
+		}
 	}
 }
 
@@ -70,23 +103,17 @@ func (d *DB) gather(c *commit) bool {
 		}
 		<-d.wake
 		d.checkDisk(0)
+		if err := d.applyRepoint(math.MaxUint64); err != nil {
+			d.fail(fmt.Errorf("apply a batch of new places: %w", err))
+			return false
+		}
 	}
 }
 
-// write fills the Pebble batch, applies it, and moves the appended ends.
-func (d *DB) write(c *commit) (err error) {
-	// Pebble panics where its commit pipeline cannot go on, for example when the write-ahead log cannot be rotated. That is a
-	// failed apply: nothing after it may be acknowledged, and Pebble must not be touched again.
-	defer func() {
-		if r := recover(); r != nil {
-			d.abandoned.Store(true)
-			err = fmt.Errorf("%w: panic in apply: %v", ErrFailed, r)
-		}
-	}()
-	now := time.Now()
-	if c.bytes > d.o.MaxBatchBytes {
-		// Made to measure: growing would touch twice the memory, and Pebble may keep it until the flush.
-		c.usual, c.batch = c.batch, d.p.NewBatch(pebble.WithInitialSizeBytes(c.bytes), pebble.WithMaxRetainedSizeBytes(1))
+// write fills the Pebble batch and writes the frame.
+func (d *DB) write(c *commit) error {
+	if err := d.beginFrame(c); err != nil {
+		return err
 	}
 	for _, o := range c.ops {
 		if err := d.encode(c, o); err != nil {
@@ -94,17 +121,33 @@ func (d *DB) write(c *commit) (err error) {
 		}
 	}
 	for _, t := range c.touched {
-		if err := c.touchHighWatermark(t.log, now); err != nil {
+		if err := c.touchHighWatermark(t.log, c.written); err != nil {
 			return err
 		}
 	}
-	if c.batch.Empty() {
-		c.batch.LogData(nil, nil) // a waiter still wants the sync of what went before
-	}
-	if err := d.p.ApplyNoSyncWait(c.batch, pebble.Sync); err != nil {
+	return d.writeFrame(c)
+}
+
+// apply gives Pebble the batch of a frame that is written, and moves the appended ends.
+func (d *DB) apply(c *commit) (err error) {
+	// Pebble panics where its commit pipeline cannot go on. That is a failed apply: nothing after it may be acknowledged, and
+	// Pebble must not be touched again.
+	defer func() {
+		if r := recover(); r != nil {
+			d.abandon()
+			err = fmt.Errorf("%w: panic in apply: %v", ErrFailed, r)
+		}
+	}()
+	if err := d.applyRepoint(c.sequence); err != nil {
 		return err
 	}
-	c.applied = now
+	if err := d.p.Apply(c.batch, pebble.NoSync); err != nil {
+		return err
+	}
+	if err := d.applyRepoint(c.sequence + 1); err != nil {
+		return err
+	}
+	d.appliedTo.Store(c.sequence)
 	for _, t := range c.touched {
 		t.log.appendedEnd.Store(int64(t.end))
 	}
@@ -146,14 +189,14 @@ func (c *commit) touchHighWatermark(l *Log, now time.Time) error {
 	return c.putMeta(l)
 }
 
-// syncLoop is the syncer goroutine: it waits for the syncs in the order of the applies.
+// syncLoop is the syncer goroutine: it syncs frames in the order in which they were written.
 func (d *DB) syncLoop() {
 	defer close(d.done)
 	for c := range d.toSync {
-		err := c.batch.SyncWait()
-		if err != nil {
-			d.fail(fmt.Errorf("sync the write-ahead log: %w", err))
+		if err := d.sync(c); err != nil {
+			d.fail(err)
 		}
+		err := <-c.applied
 		if d.hasFailed() {
 			err = ErrFailed // sticky: a later sync that succeeds proves nothing about what a failed one covered
 		}
@@ -161,16 +204,19 @@ func (d *DB) syncLoop() {
 			d.durable(c)
 		}
 		d.finish(c, err)
-		if err := c.reset(); err != nil {
-			d.fail(fmt.Errorf("release a batch: %w", err))
-		}
+		freed := c.freedSome
+		c.reset()
 		d.free <- c
+		if freed {
+			d.wakeReclaimer()
+		}
 	}
 }
 
 // durable reports what the sync of c covers.
 func (d *DB) durable(c *commit) {
-	d.stats.sync.observe(time.Since(c.applied))
+	d.durableTo.Store(c.sequence)
+	d.stats.sync.observe(time.Since(c.written))
 	d.stats.batches.Add(1)
 	for _, o := range c.ops {
 		if o.kind == opTruncate || o.kind == opReset {
@@ -208,16 +254,12 @@ func (d *DB) finish(c *commit, err error) {
 	d.mu.Unlock()
 }
 
-func (c *commit) reset() (err error) {
-	if c.usual != nil {
-		err = c.batch.Close()
-		c.batch, c.usual = c.usual, nil
-	}
+func (c *commit) reset() {
 	c.batch.Reset()
 	clear(c.ops)
 	clear(c.touched)
-	c.ops, c.touched, c.bytes = c.ops[:0], c.touched[:0], 0
-	return err
+	clear(c.pieces)
+	c.ops, c.touched, c.pieces, c.bytes, c.data, c.file, c.freedSome = c.ops[:0], c.touched[:0], c.pieces[:0], 0, 0, nil, false
 }
 
 // fail makes the first error the last: the process is told, the queue is refused, nothing more is acknowledged.
@@ -240,6 +282,7 @@ func (d *DB) fail(err error) {
 	if !first {
 		return
 	}
+	d.synced.fail()
 	d.o.Fatal(err)
 	d.finish(c, ErrFailed)
 	d.wakeCommitter()

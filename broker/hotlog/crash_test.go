@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -228,6 +229,7 @@ type crasher struct {
 	points    atomic.Int64
 	active    atomic.Bool
 	mu        sync.Mutex // one check at a time
+	options   func(*Options)
 }
 
 func (c *crasher) point() {
@@ -252,7 +254,11 @@ func (c *crasher) point() {
 }
 
 func (c *crasher) recover(fs vfs.FS, durable [crashPartitions]int) error {
-	d, err := Open("data", small(fs))
+	o := small(fs)
+	if c.options != nil {
+		c.options(&o)
+	}
+	d, err := Open("data", o)
 	if err != nil {
 		return err
 	}
@@ -276,8 +282,23 @@ func (c *crasher) recover(fs vfs.FS, durable [crashPartitions]int) error {
 // TestCrashAtEverySync: H1–H4 at each sync point of a script that does everything.
 func TestCrashAtEverySync(t *testing.T) {
 	c := &crasher{t: t, fs: vfs.NewCrashableMem()}
-	o := small(&syncFS{FS: c.fs, before: c.point})
-	o.MemTableBytes = 256 << 10 // flushes and compactions are sync points too
+	c.script(&syncFS{FS: c.fs, before: c.point}, 20, 100)
+}
+
+// TestCrashAtEveryWrite: and before each write to the log, whose earlier frames are then in every state between written and synced.
+func TestCrashAtEveryWrite(t *testing.T) {
+	c := &crasher{t: t, fs: vfs.NewCrashableMem()}
+	c.script(&writeFS{FS: c.fs, before: c.point}, 16, 60)
+}
+
+func (c *crasher) script(fs vfs.FS, steps int, atLeast int64) {
+	t := c.t
+	if raceDetector { // ten times as slow
+		steps, atLeast = steps/2, atLeast/3
+	}
+	o := small(fs)
+	o.MemTableBytes = 256 << 10                                          // flushes and compactions are sync points too
+	o.fileBytes, o.rewriteAfter, o.eager = 16<<10, time.Nanosecond, true // and so are rotations and rewrites
 	d := mustOpen(t, "data", o)
 	logs := make([]*Log, crashPartitions)
 	for i := range logs {
@@ -286,7 +307,7 @@ func TestCrashAtEverySync(t *testing.T) {
 	}
 	c.active.Store(true)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for step := range 36 {
+	for step := range steps {
 		for i := range logs {
 			logs[i] = crashStep(t, d, logs[i], c.histories[i], rng, step+i)
 		}
@@ -294,12 +315,40 @@ func TestCrashAtEverySync(t *testing.T) {
 			break
 		}
 	}
+	moved, files := d.stats.movedBytes.Load(), d.files.last
 	check(t, d.Close())
 	c.point()
-	if n := c.points.Load(); n < 100 && !t.Failed() {
-		t.Fatalf("only %d sync points", n)
+	if n := c.points.Load(); n < atLeast && !t.Failed() {
+		t.Fatalf("only %d points", n)
 	}
-	t.Logf("%d sync points, 3 crashes each", c.points.Load())
+	if moved == 0 {
+		t.Error("no batch got another place")
+	}
+	t.Logf("%d points, 3 crashes each; %d log files, %d bytes moved", c.points.Load(), files, moved)
+}
+
+// writeFS calls before ahead of each write to a log file.
+type writeFS struct {
+	vfs.FS
+	before func()
+}
+
+func (w *writeFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	f, err := w.FS.OpenReadWrite(name, c, o...)
+	if err != nil || !isWAL(name) {
+		return f, err
+	}
+	return &writeFile{f, w.before}, nil
+}
+
+type writeFile struct {
+	vfs.File
+	before func()
+}
+
+func (f *writeFile) WriteAt(b []byte, at int64) (int, error) {
+	f.before()
+	return f.File.WriteAt(b, at)
 }
 
 // crashStep issues a burst of appends without waiting and one other operation.

@@ -17,14 +17,31 @@ import (
 	"github.com/varve/varve/record"
 )
 
-// DB is one data directory: a Pebble database and the logs in it.
+// DB is one data directory: the log's files, a Pebble database that says what lies where in them, and the logs of the partitions.
 type DB struct {
-	dir  string
-	o    Options
-	fs   vfs.FS
-	lock *pebble.Lock
-	p    *pebble.DB
-	disk diskGuard
+	dir     string
+	o       Options
+	fs      vfs.FS
+	lock    *pebble.Lock
+	p       *pebble.DB
+	storeID [16]byte
+	disk    diskGuard
+
+	files fileSet
+	// head is where the log goes on.
+	head struct {
+		// mu is held while a frame is written, and by the syncer when the log has to go on elsewhere.
+		mu            sync.Mutex
+		file          *logFile
+		at, allocated int64
+		unsynced      []*commit
+		repoint       *repoint
+	}
+	stuck     atomic.Int64 // operations on log files that were left alone
+	synced    syncedTo
+	appliedTo atomic.Uint64 // sequence of the last commit that Pebble has
+	durableTo atomic.Uint64 // the last one that is synced, too
+	flushedTo uint64        // the last one that needs no replay: Open's, then the reclaimer's
 
 	// store is the log-like place in the queue for changes of the store's own keys.
 	store    *Log
@@ -36,11 +53,21 @@ type DB struct {
 	toSync   chan *commit
 	done     chan struct{} // closed when both goroutines are gone
 	sequence uint64        // the committer's: number of the commit being gathered
+	prepared chan preparedFile
+	reclaim  chan struct{}
+	stop     chan struct{} // closed when the committer and the syncer are gone
+	// preparerDone and reclaimerDone are closed when these are.
+	preparerDone, reclaimerDone chan struct{}
 
-	readers   sync.WaitGroup
+	readers sync.WaitGroup
+	// active counts the readers that entered in an even and in an odd epoch: a file that was retired in one epoch has no readers
+	// any more when those of that epoch have left. draining: the reclaimer wants to hear of the last one.
+	active    [2]atomic.Int64
+	draining  atomic.Bool
 	closing   atomic.Bool
 	failed    atomic.Bool
-	abandoned atomic.Bool // Pebble panicked: its locks may be held for ever
+	abandoned atomic.Bool   // Pebble panicked: its locks may be held for ever
+	gone      chan struct{} // closed when abandoned
 	closeOnce sync.Once
 	closeErr  error
 	stats     stats
@@ -50,6 +77,7 @@ type DB struct {
 		logs         map[record.PartitionID]*Log
 		small, large logList
 		largeLast    bool
+		epoch        uint64
 		idle         bool
 		closing      bool
 		failed       bool
@@ -66,13 +94,17 @@ type witness struct {
 	generation int64 // 0: written before generations were
 }
 
-// Open opens the store in dir, or makes one, and raises its boot count. Errors: ErrLocked, ErrCorrupt, ErrNewerFormat.
+// Open opens the store in dir, or makes one, and raises its boot count. Errors: ErrLocked, ErrCorrupt, ErrNewerFormat, ErrOlderFormat.
 func Open(dir string, o Options) (*DB, error) {
 	o = o.withDefaults()
 	d := &DB{
 		dir: dir, o: o, fs: o.FS,
 		wake: make(chan struct{}, 1), free: make(chan *commit, maxInFlight), toSync: make(chan *commit, maxInFlight), done: make(chan struct{}),
+		prepared: make(chan preparedFile), reclaim: make(chan struct{}, 1), stop: make(chan struct{}), gone: make(chan struct{}),
+		preparerDone: make(chan struct{}), reclaimerDone: make(chan struct{}),
 	}
+	d.mu.epoch = 1
+	d.synced.moved.L = &d.synced.mu
 	if d.fs == nil {
 		d.fs = vfs.Default
 	}
@@ -90,10 +122,13 @@ func Open(dir string, o Options) (*DB, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	for range maxInFlight {
-		d.free <- &commit{batch: d.p.NewBatch(pebble.WithInitialSizeBytes(64<<10), pebble.WithMaxRetainedSizeBytes(2*o.MaxBatchBytes))}
+		d.free <- d.newCommit()
 	}
+	go d.prepareLoop()
 	go d.commitLoop()
 	go d.syncLoop()
+	go d.reclaimLoop()
+	d.wakeReclaimer() // what the last run left
 	return d, nil
 }
 
@@ -102,34 +137,67 @@ func (d *DB) open() error {
 	if err == nil {
 		err = file.checkManifest(d.fs, d.dir)
 	}
+	if err == nil {
+		err = file.checkFailover(d.o.WALFailoverDir)
+	}
+	if err == nil && d.o.WALFailoverDir != "" {
+		err = d.fs.MkdirAll(d.o.WALFailoverDir, 0o755)
+	}
 	if err != nil {
 		return openError(d.dir, err)
 	}
 	d.disk.open(d)
-	holding := &holdingFS{FS: d.fs}
+	if !known {
+		if file, err = newStoreFile(d.fs, d.dir); err != nil {
+			return openError(d.dir, err)
+		}
+	}
+	d.storeID = file.storeID
+	d.files = fileSet{fs: vfs.OnDiskFull(d.fs, d.disk.outOfSpace), dir: d.dir, second: d.o.WALFailoverDir, maxSpares: maxSpareFiles, maxOpen: maxOpenFiles}
+	if err := d.files.list(); err != nil {
+		return openError(d.dir, err)
+	}
+	holding := &holdingFS{FS: d.fs, beforeManifest: d.synced.wait, manifest: file.manifest}
 	po, closeCache := d.pebbleOptions(holding)
 	defer closeCache()
-	po.ErrorIfNotExists = known
+	po.ErrorIfNotExists = file.boots > 0
 	p, err := pebble.Open(d.dir, po)
 	if err != nil {
 		return openError(d.dir, err)
 	}
 	d.p = p
-	id, err := d.load()
-	if err == nil && known {
-		err = file.check(&id)
-	}
-	if err == nil {
-		err = holding.trust()
-	}
-	if err == nil {
-		err = d.boot(&id)
-	}
-	if err != nil {
+	if err := d.openLog(file, holding); err != nil {
+		d.files.closeAll()
 		return errors.Join(openError(d.dir, err), p.Close())
 	}
 	d.disk.keepReserve()
 	return nil
+}
+
+// openLog replays the log, finds out who the store is, and goes on in a new file. Nothing is removed before all is known to be well.
+func (d *DB) openLog(file storeFile, holding *holdingFS) error {
+	if err := d.replay(file.manifest != ""); err != nil {
+		return err
+	}
+	id := Identity{StoreID: file.storeID, Node: -1}
+	if err := d.load(&id); err != nil {
+		return err
+	}
+	if err := file.check(&id); err != nil {
+		return err
+	}
+	if err := d.countLive(); err != nil {
+		return err
+	}
+	if err := holding.trust(); err != nil {
+		return err
+	}
+	f, err := d.files.create(false)
+	if err != nil {
+		return err
+	}
+	d.head.file = f
+	return d.boot(&id)
 }
 
 // openError names the directory and makes corruption and newer formats ours.
@@ -145,34 +213,31 @@ func openError(dir string, err error) error {
 	return fmt.Errorf("open data directory %s: %w", dir, err)
 }
 
-// load reads the store keys. A new store has none, and gets its identity here.
-func (d *DB) load() (id Identity, err error) {
-	id.Node = -1
+// load reads the store keys. A new store has none.
+func (d *DB) load(id *Identity) error {
 	format, found, err := d.get(keyFormat)
 	if err != nil {
-		return id, err
+		return err
 	}
 	if !found {
-		id.StoreID = newStoreID()
-		return id, d.mustBeEmpty()
+		return d.mustBeEmpty()
 	}
-	return id, d.loadStore(format, &id)
+	return d.loadStore(format, id)
 }
 
-// boot raises boots, in Pebble first: the STORE file must never be ahead of it.
+// boot raises boots, in the log first: the STORE file must never be ahead of it.
 func (d *DB) boot(id *Identity) error {
 	id.Boots++
-	b := d.p.NewBatch()
-	if err := b.Set(keyFormat, binary.BigEndian.AppendUint32(nil, storeFormat), nil); err != nil {
-		return err
-	}
-	if err := b.Set(keyIdentity, id.encode(), nil); err != nil {
-		return err
-	}
-	if err := d.applySynced(b); err != nil {
+	err := d.commitDirect(func(c *commit) error {
+		if err := c.batch.Set(keyFormat, binary.BigEndian.AppendUint32(nil, storeFormat), nil); err != nil {
+			return err
+		}
+		return c.batch.Set(keyIdentity, id.encode(), nil)
+	})
+	if err != nil {
 		return fmt.Errorf("raise boots to %d: %w", id.Boots, err)
 	}
-	if err := (storeFile{storeID: id.StoreID, boots: id.Boots}).write(d.fs, d.dir); err != nil {
+	if err := (storeFile{storeID: id.StoreID, boots: id.Boots, failover: d.o.WALFailoverDir}).write(d.fs, d.dir); err != nil {
 		return err
 	}
 	d.identity.Store(id)
@@ -236,17 +301,6 @@ func (d *DB) get(key []byte) (value []byte, found bool, err error) {
 	return value, true, closer.Close()
 }
 
-// applySynced is for the times when the committer is not running. Pebble ends the process if a plain synced Apply fails; this returns the error.
-func (d *DB) applySynced(b *pebble.Batch) error {
-	if err := d.p.ApplyNoSyncWait(b, pebble.Sync); err != nil {
-		return err
-	}
-	if err := b.SyncWait(); err != nil {
-		return err
-	}
-	return b.Close()
-}
-
 // Close writes what is queued, waits for readers, and closes the store. Logs answer ErrClosed from its beginning on.
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() { d.closeErr = d.close() })
@@ -260,22 +314,30 @@ func (d *DB) close() error {
 	d.closing.Store(true)
 	d.wakeCommitter()
 	<-d.done
+	close(d.stop)
+	<-d.reclaimerDone
+	<-d.preparerDone
 	d.readers.Wait()
 	if d.abandoned.Load() {
 		return fmt.Errorf("close data directory %s: %w", d.dir, ErrFailed)
 	}
-	var err error
-	if !d.hasFailed() {
-		err = d.checkpointHighWatermarks()
+	if d.hasFailed() {
+		return errors.Join(fmt.Errorf("close data directory %s: %w", d.dir, ErrFailed), d.closeFailed())
 	}
-	// The two commits' batches are idle now; closing them gives their memory back.
+	err := d.applyRepoint(math.MaxUint64)
+	if err == nil {
+		err = d.checkpoint()
+	}
+	// The commits' batches are idle now; closing them gives their memory back.
 	for len(d.free) > 0 {
 		c := <-d.free
 		err = errors.Join(err, c.batch.Close())
 	}
 	err = errors.Join(err, d.p.Close())
-	if id := d.identity.Load(); err == nil && !d.hasFailed() {
-		if err := (storeFile{storeID: id.StoreID, boots: id.Boots}).markClosed(d.fs, d.dir); err != nil {
+	d.files.seal(d.head.file)
+	d.files.closeAll()
+	if id := d.identity.Load(); err == nil {
+		if err := (storeFile{storeID: id.StoreID, boots: id.Boots, failover: d.o.WALFailoverDir}).markClosed(d.fs, d.dir); err != nil {
 			d.o.Logger.Warn("the directory is closed, but not noted as closed", "dir", d.dir, "error", err)
 		}
 	}
@@ -286,8 +348,30 @@ func (d *DB) close() error {
 	return nil
 }
 
-// checkpointHighWatermarks stores the high watermarks that changed since their logs last wrote one.
-func (d *DB) checkpointHighWatermarks() error {
+// closeFailed gives the directory back after a failure, and makes nothing durable. A flush of Pebble's that needs a sync that will
+// never be is abandoned.
+func (d *DB) closeFailed() error {
+	closed := make(chan error, 1)
+	go func() { closed <- d.p.Close() }()
+	select {
+	case err := <-closed:
+		d.files.closeAll()
+		return errors.Join(err, d.lock.Close())
+	case <-d.gone:
+		return nil
+	}
+}
+
+// abandon notes that Pebble's locks may be held for ever.
+func (d *DB) abandon() {
+	if d.abandoned.CompareAndSwap(false, true) {
+		close(d.gone)
+	}
+}
+
+// checkpoint stores the high watermarks that changed since their logs last wrote one, and makes Pebble know the whole log, so
+// that the next Open has nothing to replay.
+func (d *DB) checkpoint() error {
 	c := &commit{batch: d.p.NewBatch()}
 	for _, l := range d.mu.logs {
 		if l.q.opening || l.q.dropped || record.Offset(l.highWatermark.Load()) == l.w.meta.highWatermark {
@@ -297,18 +381,22 @@ func (d *DB) checkpointHighWatermarks() error {
 			return err
 		}
 	}
-	if c.batch.Empty() {
-		return c.batch.Close()
+	if err := d.p.Apply(c.batch, pebble.NoSync); err != nil {
+		return err
 	}
-	return d.applySynced(c.batch)
+	if err := d.p.Flush(); err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
+	return c.batch.Close()
 }
 
 // Partitions lists the partitions that have a log here, open or not, in key order.
 func (d *DB) Partitions() (ids []record.PartitionID, err error) {
-	if err := d.enter(); err != nil {
+	slot, err := d.enter()
+	if err != nil {
 		return nil, err
 	}
-	defer d.leave()
+	defer d.leave(slot)
 	it, err := d.p.NewIter(&pebble.IterOptions{LowerBound: []byte{spacePartition}, UpperBound: []byte{spacePartition + 1}})
 	if err != nil {
 		return nil, err

@@ -53,9 +53,9 @@ func (d *DB) encode(c *commit, o *op) error {
 	case opReset:
 		return d.encodeReset(c, o)
 	case opDrop:
-		l.dropped.Store(true)
-		d.stats.live.Add(-l.w.counted)
-		return c.deleteRange(l, 0, math.MaxUint8)
+		return d.encodeDrop(c, l)
+	case opMove:
+		return d.encodeMove(c, o)
 	case opStore:
 		return o.rest.apply(c)
 	}
@@ -73,10 +73,10 @@ func (d *DB) encodeAppend(c *commit, o *op) error {
 			return err
 		}
 	}
-	set := c.batch.SetDeferred(dataKeyLen, len(b))
-	l.prefix.putDataKey(set.Key, k)
-	copy(set.Value, b)
-	if err := set.Finish(); err != nil {
+	if err := c.putData(l, k, b); err != nil {
+		return err
+	}
+	if err := c.placed(d, l, k, int64(len(b))); err != nil {
 		return err
 	}
 	if o.pid >= 0 && len(o.state) > 0 {
@@ -182,6 +182,9 @@ func (d *DB) encodeTrim(c *commit, o *op) error {
 		r.err = errLookAgain
 		return nil
 	}
+	if err := c.freeFront(d, l, m.startPosition, r.at.position); err != nil {
+		return err
+	}
 	m.start, m.startPosition = r.offset, r.at.position
 	l.startPosition.Store(m.startPosition)
 	l.count()
@@ -226,6 +229,9 @@ func (d *DB) encodeTruncate(c *commit, o *op) error {
 	if err := c.batch.DeleteRange(l.prefix.dataSeek(nil, to), l.prefix.kind(nil, kindEnd), nil); err != nil {
 		return err
 	}
+	if err := c.freeBack(d, l, m.startPosition, position); err != nil {
+		return err
+	}
 	if to < m.start { // the start lay inside the batch that goes
 		m.start, m.startPosition = to, position
 		m.kept, m.keptPosition = min(m.kept, to), min(m.keptPosition, position)
@@ -235,6 +241,19 @@ func (d *DB) encodeTruncate(c *commit, o *op) error {
 	l.publish()
 	d.endStructural(l)
 	return c.putMeta(l)
+}
+
+// encodeDrop removes everything. A log that is not open says only now what it holds.
+func (d *DB) encodeDrop(c *commit, l *Log) error {
+	if !l.w.loaded {
+		if _, err := l.load(); err != nil {
+			d.o.Logger.Warn("the log files of a dropped partition stay until the next start", "partition", l.id, "dir", d.dir, "error", err)
+		}
+	}
+	l.dropped.Store(true)
+	d.stats.live.Add(-l.w.counted)
+	c.freeAll(d, l)
+	return c.deleteRange(l, 0, math.MaxUint8)
 }
 
 // truncationPoint is where the log ends once every batch at or above an offset is gone.
@@ -276,6 +295,7 @@ func (d *DB) encodeReset(c *commit, o *op) error {
 	if err := c.deleteRange(l, 0, math.MaxUint8); err != nil {
 		return err
 	}
+	c.freeAll(d, l)
 	*m = stored{
 		start: r.offset, startPosition: l.w.position, kept: r.offset, keptPosition: l.w.position,
 		highWatermark: record.NoOffset, currentEpoch: m.currentEpoch,

@@ -19,6 +19,10 @@ var (
 	ErrLocked = errors.New("hotlog: data directory in use")
 	// ErrNewerFormat: a newer version of Varve wrote the data directory.
 	ErrNewerFormat = errors.New("hotlog: newer format")
+	// ErrOlderFormat: the data directory is from before record batches lay in log files.
+	ErrOlderFormat = errors.New("hotlog: older format")
+	// ErrFailoverDir: the directory that may hold the end of the log was not given.
+	ErrFailoverDir = errors.New("hotlog: failover directory missing")
 	// ErrNotContiguous: the batch or epoch does not begin where the log ends.
 	ErrNotContiguous = errors.New("hotlog: not contiguous with the end of the log")
 	// ErrEpoch: a leader epoch would go back.

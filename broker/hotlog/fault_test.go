@@ -21,11 +21,11 @@ import (
 	"github.com/varve/varve/record"
 )
 
-func isWAL(path string) bool { return strings.HasSuffix(path, ".log") }
+func isWAL(path string) bool { return strings.HasSuffix(path, logFileSuffix) }
 
 // TestFailedSync: one sync fails, later ones succeed; nothing is acknowledged from the failure on.
 func TestFailedSync(t *testing.T) {
-	for _, kind := range []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileWrite} {
+	for _, kind := range []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileWriteAt} {
 		mem := vfs.NewMem()
 		var armed, hit atomic.Bool
 		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -213,7 +213,7 @@ func TestNoSpaceOnce(t *testing.T) {
 	var armed atomic.Bool
 	mem := vfs.NewMem()
 	o := small(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if isWAL(op.Path) && op.Kind == errorfs.OpFileWrite && armed.CompareAndSwap(true, false) {
+		if isWAL(op.Path) && op.Kind == errorfs.OpFileWriteAt && armed.CompareAndSwap(true, false) {
 			return syscall.ENOSPC
 		}
 		return nil
@@ -270,7 +270,7 @@ func TestCorruptDirectory(t *testing.T) {
 			}
 		},
 		"store file": func(t *testing.T, dir string) {
-			check(t, os.WriteFile(filepath.Join(dir, storeFileName), []byte("varve hot log\nformat 1\nstore zz"), 0o644))
+			check(t, os.WriteFile(filepath.Join(dir, storeFileName), []byte("varve hot log\nformat 2\nstore zz"), 0o644))
 		},
 		"no sst": func(t *testing.T, dir string) {
 			check(t, os.Remove(one(t, dir, "*.sst")))
@@ -304,7 +304,7 @@ func TestCorruptDirectory(t *testing.T) {
 }
 
 func dataFiles(t *testing.T, dir string) (files []string) {
-	for _, pattern := range []string{"*.sst", "*.blob"} {
+	for _, pattern := range []string{"*.sst", "*" + logFileSuffix} {
 		m, err := filepath.Glob(filepath.Join(dir, pattern))
 		check(t, err)
 		files = append(files, m...)
@@ -325,13 +325,14 @@ func TestCorruptData(t *testing.T) {
 		check(t, l.Append(makeBatch(record.Offset(i), 0, 1, 10000, 1), -1, nil))
 	}
 	check(t, d.Close())
-	check(t, mustOpen(t, dir, o).Close())
-	overwrite(t, one(t, dir, "*.blob"))
+	logs, err := filepath.Glob(filepath.Join(dir, "*"+logFileSuffix))
+	check(t, err)
+	overwrite(t, logs[0])
 	o.Fatal = func(err error) { t.Errorf("fatal: %v", err) }
 	d = mustOpen(t, dir, o)
 	defer d.Close()
 	l = mustLog(t, d, 1, nil)
-	_, err := l.Read(0, 20, 1<<20, true, nil)
+	_, err = l.Read(0, 20, 1<<20, true, nil)
 	wantErr(t, err, ErrCorrupt)
 	if !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), l.ID().String()) {
 		t.Fatalf("names neither the directory nor the partition: %v", err)
@@ -392,34 +393,4 @@ func TestLockedByAnotherProcess(t *testing.T) {
 	check(t, in.Close())
 	check(t, child.Wait())
 	check(t, mustOpen(t, dir, small(nil)).Close())
-}
-
-// TestWALFailover: the log goes on in the second directory while the first stalls, and both are replayed.
-func TestWALFailover(t *testing.T) {
-	var stalled atomic.Bool
-	release := make(chan struct{})
-	mem := vfs.NewMem()
-	o := small(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if stalled.Load() && isWAL(op.Path) && strings.HasPrefix(op.Path, "data/") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			<-release
-		}
-		return nil
-	})))
-	o.WALFailoverDir = "second"
-	d := mustOpen(t, "data", o)
-	w := newWatch()
-	l := mustLog(t, d, 1, w)
-	check(t, l.Append(makeBatch(0, 0, 1, 1000, 1), -1, nil))
-	w.waitDurable(1)
-	stalled.Store(true)
-	check(t, l.Append(makeBatch(1, 0, 1, 1000, 2), -1, nil))
-	w.waitDurable(2)
-	stalled.Store(false)
-	close(release)
-	check(t, d.Close())
-	d = mustOpen(t, "data", o)
-	defer d.Close()
-	if l := mustLog(t, d, 1, nil); l.AppendedEnd() != 2 {
-		t.Fatalf("end %d after the restart", l.AppendedEnd())
-	}
 }

@@ -327,7 +327,7 @@ func TestIdentity(t *testing.T) {
 // TestNewerFormat writes what a later version would, below this package.
 func TestNewerFormat(t *testing.T) {
 	for name, mark := range map[string]func(*pebble.DB) error{
-		"store": func(p *pebble.DB) error { return p.Set(keyFormat, []byte{0, 0, 0, 2}, pebble.Sync) },
+		"store": func(p *pebble.DB) error { return p.Set(keyFormat, []byte{0, 0, 0, 3}, pebble.Sync) },
 		"value": func(p *pebble.DB) error {
 			return p.Set(keyIdentity, append([]byte{2}, make([]byte, 40)...), pebble.Sync)
 		},
@@ -357,7 +357,7 @@ func TestNewerStoreFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	check(t, mustOpen(t, dir, small(nil)).Close())
 	name := filepath.Join(dir, storeFileName)
-	check(t, os.WriteFile(name, []byte("varve hot log\nformat 2\nwhatever\n"), 0o644))
+	check(t, os.WriteFile(name, []byte("varve hot log\nformat 3\nwhatever\n"), 0o644))
 	before, err := os.ReadDir(dir)
 	check(t, err)
 	_, err = Open(dir, small(nil))

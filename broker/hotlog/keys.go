@@ -11,7 +11,7 @@ import (
 
 // The layout is docs/formats/hot-log.md.
 const (
-	storeFormat = 1
+	storeFormat = 2
 	valueFormat = 1
 
 	spaceStore     = 0x00
@@ -21,7 +21,8 @@ const (
 	kindEpoch    = 0x02
 	kindProducer = 0x03
 	kindData     = 0x04
-	kindEnd      = 0x05
+	kindEnd      = 0x05 // behind the data
+	kindExtent   = 0x05
 
 	partitionPrefixLen = 1 + 16 + 4
 	kindPrefixLen      = partitionPrefixLen + 1
@@ -29,6 +30,7 @@ const (
 	producerKeyLen     = kindPrefixLen + 8
 	dataSeekKeyLen     = kindPrefixLen + 8
 	dataKeyLen         = kindPrefixLen + 8 + 8 + 4
+	extentKeyLen       = kindPrefixLen + 8 + 8
 
 	metaValueLen     = 2 + 5*8 + 4
 	epochValueLen    = 1 + 8
@@ -41,6 +43,7 @@ var (
 	keyFormat   = []byte{spaceStore, 'f'}
 	keyIdentity = []byte{spaceStore, 'i'}
 	keyWitness  = []byte{spaceStore, 'w'}
+	keyApplied  = []byte{spaceStore, 'a'}
 )
 
 // prefix is everything of a partition's keys up to the kind.
@@ -68,6 +71,10 @@ func (p *prefix) epochKey(dst []byte, e record.Epoch) []byte {
 
 func (p *prefix) producerKey(dst []byte, pid int64) []byte {
 	return binary.BigEndian.AppendUint64(p.kind(dst, kindProducer), uint64(pid))
+}
+
+func (p *prefix) extentKey(dst []byte, base record.Offset, position int64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(p.kind(dst, kindExtent), uint64(base)), uint64(position))
 }
 
 // dataSeek is a key at or before the one of the batch with this base offset and after all earlier ones.

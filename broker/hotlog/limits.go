@@ -13,7 +13,7 @@ const (
 	maxMisfits = 64
 	// opOverhead is what an op counts beside its bytes.
 	opOverhead = 128
-	// maxInFlight is how many Pebble batches may be applied and not yet synced.
+	// maxInFlight is how many frames may be written and not yet synced.
 	maxInFlight = 2
 	// maxQueuedBytes and maxQueuedOps bound what waits for the committer. One request larger than that is taken when nothing else waits.
 	maxQueuedBytes = 256 << 20
@@ -23,9 +23,10 @@ const (
 	maxFreeState = 1 << 10
 
 	// DefaultMemTableBytes and SmallMemTableBytes are Options.MemTableBytes for a machine with plenty of memory, and with less than 1 GiB.
-	DefaultMemTableBytes = 64 << 20
-	SmallMemTableBytes   = 16 << 20
-	// DefaultCacheBytes is Pebble's block cache: it holds index blocks and small batches; recent data is in the memtables.
+	// Memtables hold keys, pointers and small state only.
+	DefaultMemTableBytes = 16 << 20
+	SmallMemTableBytes   = 8 << 20
+	// DefaultCacheBytes is Pebble's block cache; record batches are not in it, the kernel's page cache holds them.
 	DefaultCacheBytes = 32 << 20
 
 	// minTrimBytes and maxTrimBytes bound the dead bytes a log keeps before a range deletion is worth its cost to later seeks.
@@ -45,13 +46,39 @@ const (
 	stayFull = 5 * time.Second
 )
 
-// Pebble's thresholds; DESIGN.md has the measurements.
+// The log's files; DESIGN.md has the measurements.
 const (
-	// flushTombstonesAfter bounds how long a trim waits in a memtable that does not fill.
-	flushTombstonesAfter = 10 * time.Second
-	// separateFrom: batches of this size and up live in blob files, which compactions do not rewrite.
-	separateFrom = 4 << 10
-	// rewriteBlobsAfter and blobGarbageRatio: when a blob file pinned by few live batches is rewritten.
-	rewriteBlobsAfter = 5 * time.Second
-	blobGarbageRatio  = 0.2
+	// filePerMemTable and maxFileBytes size a log file by the memtable, so that what is small is small in everything.
+	filePerMemTable = 4
+	maxFileBytes    = 64 << 20
+	// allocateBytes is how much space is set aside at a time in a file that is not a used one.
+	allocateBytes = 4 << 20
+	// gatherBytes is what a commit keeps to gather small batches in; a batch of directBytes is written from where it lies.
+	gatherBytes = 512 << 10
+	directBytes = 32 << 10
+	// pageBytes is the unit in which the kernel keeps files.
+	pageBytes = 4 << 10
+	// maxRetainedMeta is what a commit keeps of a Pebble batch that was large once.
+	maxRetainedMeta = 1 << 20
+	// flushAfterFiles is after how many files' worth of log Pebble is flushed: a start replays no more than that and a bit.
+	flushAfterFiles = 2
+	// maxSpareFiles is how many dead files are kept to be written over, since writing over a file syncs faster than growing one.
+	maxSpareFiles = 4
+	// garbageFiles is how many files' worth of dead bytes are let be beside live ones, if that is more than is live.
+	garbageFiles = 4
+	// rewriteAfter is how old a file has to be, so that what is about to be trimmed is not moved before.
+	rewriteAfter = 5 * time.Second
+	// badFileAfter is how long a file is let be that cannot be emptied, because some of it cannot be read.
+	badFileAfter = time.Minute
+	// maxMovingBytes is how much a rewrite has read and not yet written: about a frame.
+	maxMovingBytes = 4 << 20
+	// moveBytes is what a rewrite moves of one log at a time, scanBytes what a Scan reads at a time.
+	moveBytes = 1 << 20
+	scanBytes = 1 << 20
+	// maxOpenFiles bounds the handles of log files that are kept open.
+	maxOpenFiles = 512
+	// failoverAfter is how long the log waits for a disk before it goes on in the failover directory.
+	failoverAfter = 100 * time.Millisecond
+	// slowSync is when a sync is worth a warning.
+	slowSync = 5 * time.Second
 )

@@ -51,6 +51,8 @@ type Log struct {
 		counted   int64 // this log's part of DB.stats.live
 		touchedIn uint64
 		touchedAt int
+		extents   []extent // fileSet.mu guards it: the reclaimer looks at it
+		loaded    bool     // what Pebble holds has been read
 	}
 }
 
@@ -222,6 +224,7 @@ func (l *Log) change(kind opKind, r *opRest, check func() error) error {
 	for _, p := range r.producers {
 		o.size += len(p.State) + opOverhead
 	}
+	o.size += len(r.data) + len(r.moves)*opOverhead
 	o.rest = r
 	if kind.structural() {
 		l.q.structural++

@@ -9,18 +9,18 @@ import (
 
 // Metrics is a snapshot of the store's counters.
 type Metrics struct {
-	// DiskBytes is everything Pebble has on disk, WALBytes the write-ahead log in it, LiveBytes the sum over all open logs from start to end.
+	// DiskBytes is everything on disk, WALBytes what of the log Pebble has not flushed yet, LiveBytes the sum over all open logs from start to end.
 	DiskBytes, WALBytes, LiveBytes int64
 	// MemTableBytes and CacheBytes are held outside the Go heap.
 	MemTableBytes, CacheBytes int64
-	// AppendedBytes counts batches since Open, WrittenBytes what Pebble wrote for them (log, flushes, compactions).
+	// AppendedBytes counts batches since Open, WrittenBytes what was written for them (log, Pebble's flushes and compactions).
 	AppendedBytes, WrittenBytes int64
 	// QueuedBytes and QueuedOps wait for the committer.
 	QueuedBytes int64
 	QueuedOps   int
-	// Batches counts Pebble batches, Appends the record batches in them.
+	// Batches counts frames of the log, Appends the record batches in them.
 	Batches, Appends int64
-	// Sync is the time from the apply of a Pebble batch to its sync.
+	// Sync is the time from the beginning of a frame's write to the end of its sync.
 	Sync Histogram
 	// Flushes and Compactions count Pebble's background work, Stalls how often writes were held back by it, SlowOps the disk operations over the stall threshold.
 	Flushes, Compactions, Stalls, SlowOps int64
@@ -68,8 +68,10 @@ type stats struct {
 	sync             histogram
 	batches, appends atomic.Int64
 	appendedBytes    atomic.Int64
-	stalls, slow     atomic.Int64
-	live             atomic.Int64
+	// logBytes and logSinceFlush count frames, since Open and since Pebble's last flush; movedBytes batches that got another place.
+	logBytes, logSinceFlush, movedBytes atomic.Int64
+	stalls, slow                        atomic.Int64
+	live                                atomic.Int64
 }
 
 // Metrics takes Pebble's lock for a moment and sums over the open logs: for scrapes, not for every request.
@@ -86,19 +88,20 @@ func (d *DB) Metrics() Metrics {
 	d.mu.Lock()
 	m.QueuedBytes, m.QueuedOps = d.mu.queuedBytes, d.mu.queuedOps
 	d.mu.Unlock()
-	if d.enter() != nil {
+	slot, err := d.enter()
+	if err != nil {
 		return m
 	}
-	defer d.leave()
+	defer d.leave(slot)
 	p := d.p.Metrics()
-	m.DiskBytes, m.WALBytes = int64(p.DiskSpaceUsage()), int64(p.WAL.PhysicalSize)
+	files, _ := d.files.usage()
+	m.DiskBytes, m.WALBytes = int64(p.DiskSpaceUsage())+files, d.stats.logSinceFlush.Load()
 	m.MemTableBytes, m.CacheBytes = int64(p.MemTable.Size+p.MemTable.ZombieSize), p.BlockCache.Size
 	m.Flushes, m.Compactions = p.Flush.Count, p.Compact.Count
-	m.WrittenBytes = int64(p.WAL.BytesWritten)
+	m.WrittenBytes = d.stats.logBytes.Load()
 	for i := range p.Levels {
 		level := &p.Levels[i]
-		// This Pebble counts a flush's blob bytes as compacted, too: BlobBytesCompacted is all of them.
-		m.WrittenBytes += int64(level.TableBytesFlushed + level.TableBytesCompacted + level.BlobBytesCompacted)
+		m.WrittenBytes += int64(level.TableBytesFlushed + level.TableBytesCompacted)
 	}
 	return m
 }

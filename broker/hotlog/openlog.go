@@ -3,6 +3,7 @@
 package hotlog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -17,10 +18,11 @@ import (
 func (d *DB) OpenLog(id record.PartitionID, obs Observer) (*Log, error) {
 	l := &Log{db: d, id: id, prefix: makePrefix(id), obs: obs}
 	l.q.opening = true
-	if err := d.enter(); err != nil {
+	slot, err := d.enter()
+	if err != nil {
 		return nil, err
 	}
-	defer d.leave()
+	defer d.leave(slot)
 	d.mu.Lock()
 	if other := d.mu.logs[id]; other != nil {
 		err := ErrOpen
@@ -62,11 +64,26 @@ func (l *Log) load() (found bool, err error) {
 		return false, err
 	}
 	defer it.Close()
-	if found, err = l.loadSmall(it); err != nil {
+	if found, err = l.loadView(it); err != nil {
 		return false, l.readError(m.start, err)
 	}
+	l.w.loaded = true
+	l.publish()
+	l.durableEnd.Store(int64(l.w.end)) // what is replayed is synced before Open returns
+	l.highWatermark.Store(int64(m.highWatermark))
+	l.currentEpoch.Store(int32(m.currentEpoch))
+	l.producersStale.Store(m.producersStale)
+	return found, nil
+}
+
+// loadView reads the committer's view: the small keys, the end, which file holds what.
+func (l *Log) loadView(it *pebble.Iterator) (found bool, err error) {
+	m := &l.w.meta
+	if found, err = l.loadSmall(it); err != nil {
+		return false, err
+	}
 	l.w.end, l.w.position = m.start, m.startPosition
-	if it.SeekLT(l.prefix.kind(nil, kindEnd)) && it.Key()[partitionPrefixLen] == kindData {
+	if it.SeekLT(l.prefix.kind(nil, kindEnd)) && l.owns(it.Key()) && it.Key()[partitionPrefixLen] == kindData {
 		k, err := parseDataKey(it.Key())
 		if err != nil {
 			return false, err
@@ -74,24 +91,27 @@ func (l *Log) load() (found bool, err error) {
 		if k.next() < m.start || !found {
 			return false, fmt.Errorf("%w: last batch ends at %d, start %d", ErrCorrupt, k.next(), m.start)
 		}
-		value := it.LazyValue()
-		l.w.end, l.w.position = k.next(), k.position+int64(value.Len())
+		p, err := pointerAt(it)
+		if err != nil {
+			return false, err
+		}
+		l.w.end, l.w.position = k.next(), k.position+int64(p.size)
 	}
 	if err := it.Error(); err != nil {
-		return false, l.readError(m.start, err)
+		return false, err
 	}
-	l.publish()
-	l.durableEnd.Store(int64(l.w.end)) // Pebble flushes and syncs what it replays before Open returns
-	l.highWatermark.Store(int64(m.highWatermark))
-	l.currentEpoch.Store(int32(m.currentEpoch))
-	l.producersStale.Store(m.producersStale)
-	return found, nil
+	return found, l.loadExtents(it)
+}
+
+// owns tells whether a key is one of this log's.
+func (l *Log) owns(key []byte) bool {
+	return len(key) > partitionPrefixLen && bytes.Equal(key[:partitionPrefixLen], l.prefix[:])
 }
 
 // loadSmall reads meta and the epoch entries, which come first.
 func (l *Log) loadSmall(it *pebble.Iterator) (found bool, err error) {
 	var epochs []record.EpochStart
-	for ok := it.First(); ok; ok = it.Next() {
+	for ok := it.SeekGE(l.prefix.kind(nil, 0)); ok && l.owns(it.Key()); ok = it.Next() {
 		key := it.Key()
 		kind := key[partitionPrefixLen]
 		if kind > kindEpoch {

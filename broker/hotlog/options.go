@@ -5,6 +5,7 @@ package hotlog
 import (
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -26,6 +27,11 @@ type Options struct {
 	Fatal func(error)
 	// MaxBatchBytes bounds one Pebble batch unless a single request is larger (0: 4 MiB).
 	MaxBatchBytes int
+
+	// fileBytes and rewriteAfter are for tests of this package (0: what limits.go says); eager: any garbage is too much.
+	fileBytes    int64
+	rewriteAfter time.Duration
+	eager        bool
 }
 
 func (o Options) withDefaults() Options {
@@ -37,6 +43,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxBatchBytes == 0 {
 		o.MaxBatchBytes = defaultMaxBatchBytes
+	}
+	if o.fileBytes == 0 {
+		o.fileBytes = min(filePerMemTable*o.MemTableBytes, maxFileBytes)
+	}
+	if o.rewriteAfter == 0 {
+		o.rewriteAfter = rewriteAfter
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

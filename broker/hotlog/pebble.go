@@ -10,7 +10,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // pebbleOptions is the configuration; DESIGN.md has the measurements behind the numbers.
@@ -28,22 +27,14 @@ func (d *DB) pebbleOptions(fs vfs.FS) (po *pebble.Options, closeCache func()) {
 		L0CompactionFileThreshold:   8,
 		L0StopWritesThreshold:       1000,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		FlushDelayDeleteRange:       flushTombstonesAfter,
-		Logger:                      &pebbleLogger{d},
-		EventListener:               d.listener(),
+		// The log's files are the write-ahead log: a batch is applied when its frame is written.
+		DisableWAL:    true,
+		Logger:        &pebbleLogger{d},
+		EventListener: d.listener(),
 	}
 	// One file, and so one sync, per flush.
 	po.TargetFileSizes[0] = 512 << 20
 	po.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
-	po.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
-		return pebble.ValueSeparationPolicy{
-			Enabled: true, MinimumSize: separateFrom, MaxBlobReferenceDepth: 1000,
-			RewriteMinimumAge: rewriteBlobsAfter, TargetGarbageRatio: blobGarbageRatio,
-		}
-	}
-	if d.o.WALFailoverDir != "" {
-		po.WALFailover = &pebble.WALFailoverOptions{Secondary: wal.Dir{FS: d.fs, Dirname: d.o.WALFailoverDir}}
-	}
 	po.EnsureDefaults()
 	po.WithFSDefaults()
 	return po, cache.Unref
@@ -87,7 +78,7 @@ func (p *pebbleLogger) Errorf(format string, args ...any) {
 }
 
 func (p *pebbleLogger) Fatalf(format string, args ...any) {
-	p.d.abandoned.Store(true)
+	p.d.abandon()
 	p.d.fail(fmt.Errorf("%w: %s", ErrFailed, fmt.Sprintf(format, args...)))
 	// Only a test's Options.Fatal returns. This goroutine holds Pebble's locks: going on would break Pebble, ending it would free them.
 	select {}

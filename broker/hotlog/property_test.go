@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
@@ -28,6 +29,7 @@ func (m *machine) open(t *rapid.T) {
 	var err error
 	o := small(m.fs)
 	o.MemTableBytes = 256 << 10
+	o.fileBytes, o.rewriteAfter, o.eager = 64<<10, time.Nanosecond, true
 	if m.d, err = Open("data", o); err != nil {
 		t.Fatal(err)
 	}
@@ -230,6 +232,7 @@ func (m *machine) compare(t *rapid.T) {
 func TestReadBesideChanges(t *testing.T) {
 	o := small(vfs.NewMem())
 	o.MemTableBytes = 256 << 10
+	o.fileBytes, o.rewriteAfter, o.eager = 64<<10, time.Nanosecond, true
 	d := mustOpen(t, "data", o)
 	defer d.Close()
 	l := mustLog(t, d, 1, nil)

@@ -17,6 +17,7 @@ const (
 	opTruncate
 	opReset
 	opDrop
+	opMove  // the reclaimer's: batches get another place
 	opStore // a change of the store's own keys; its log is DB.store, which has no records
 )
 
@@ -51,6 +52,8 @@ type opRest struct {
 	producers  []Producer
 	pids       []int64
 	apply      func(c *commit) error // opStore
+	moves      []move                // opMove, with their bytes one behind the other in data
+	data       []byte
 }
 
 // logList is a first-in-first-out list of logs that have queued ops.

@@ -20,17 +20,21 @@ import (
 // because Pebble takes a missing database for a new one and a damaged tail of its manifest for a torn write: it would open an
 // older or an empty database and remove the files that it no longer knows. With the file such a directory is corrupt, and
 // nothing is removed. A clean Close adds how long the manifest was. What the file cannot show is a tail of a manifest that was
-// lost after a crash: only the ends of the logs can.
+// lost after a crash: only the log can. The file is there before the log and Pebble are, with no boots: its store id is part of each
+// frame's checksum.
 const (
 	storeFileName   = "STORE"
 	storeFileTemp   = "STORE.new"
 	storeFileText   = "varve hot log\nformat %d\nstore %s\nboots %d\n"
+	storeFileSecond = "failover %s\n"
 	storeFileClosed = "closed %s %d\n"
 )
 
 type storeFile struct {
 	storeID [16]byte
 	boots   uint64
+	// failover is the directory in which the log may go on, empty if there is none.
+	failover string
 	// manifest is the file name of Pebble's manifest at a clean Close, empty since the next Open.
 	manifest      string
 	manifestBytes int64
@@ -53,6 +57,10 @@ func readStoreFile(fs vfs.FS, dir string) (s storeFile, found bool, err error) {
 	var format uint32
 	var id string
 	n, err := fmt.Sscanf(string(text), storeFileText, &format, &id, &s.boots)
+	if n >= 1 && format < storeFormat {
+		return s, true, fmt.Errorf("%w: store format %d in %s, this binary knows %d only: drain the node with the version that wrote it, then start with an empty directory",
+			ErrOlderFormat, format, name, storeFormat)
+	}
 	if n >= 1 && format > storeFormat {
 		return s, true, fmt.Errorf("%w: store format %d in %s, this binary knows up to %d", ErrNewerFormat, format, name, storeFormat)
 	}
@@ -61,12 +69,36 @@ func readStoreFile(fs vfs.FS, dir string) (s storeFile, found bool, err error) {
 		return s, true, fmt.Errorf("%w: %s cannot be read: %w", ErrCorrupt, name, err)
 	}
 	copy(s.storeID[:], b)
+	if _, second, found := strings.Cut(string(text), "\nfailover "); found {
+		s.failover, _, _ = strings.Cut(second, "\n")
+	}
 	if _, closed, found := strings.Cut(string(text), "\nclosed "); found {
 		if _, err := fmt.Sscanf("closed "+closed, storeFileClosed, &s.manifest, &s.manifestBytes); err != nil {
 			return s, true, fmt.Errorf("%w: %s cannot be read: %w", ErrCorrupt, name, err)
 		}
 	}
 	return s, true, nil
+}
+
+// newStoreFile begins a store in a directory that holds none.
+func newStoreFile(fs vfs.FS, dir string) (s storeFile, err error) {
+	db, err := pebble.Peek(dir, fs)
+	if err != nil {
+		return s, err
+	}
+	names, err := fs.List(dir)
+	if err != nil {
+		return s, err
+	}
+	for _, name := range names {
+		_, isLog := parseLogFileName(name)
+		db.Exists = db.Exists || isLog
+	}
+	if db.Exists {
+		return s, fmt.Errorf("%w: a database or a log, but no file %s; not a Varve data directory?", ErrCorrupt, storeFileName)
+	}
+	s.storeID = newStoreID()
+	return s, s.write(fs, dir)
 }
 
 // write replaces the file so that a crash leaves the old or the new one.
@@ -77,6 +109,9 @@ func (s storeFile) write(fs vfs.FS, dir string) error {
 		return fmt.Errorf("write %s: %w", temp, err)
 	}
 	_, err = fmt.Fprintf(f, storeFileText, storeFormat, hex.EncodeToString(s.storeID[:]), s.boots)
+	if err == nil && s.failover != "" {
+		_, err = fmt.Fprintf(f, storeFileSecond, s.failover)
+	}
 	if err == nil && s.manifest != "" {
 		_, err = fmt.Fprintf(f, storeFileClosed, s.manifest, s.manifestBytes)
 	}
@@ -101,6 +136,14 @@ func syncDir(fs vfs.FS, dir string) error {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
+}
+
+// checkFailover refuses to start without the directory that may hold the log's end.
+func (s storeFile) checkFailover(second string) error {
+	if s.manifest != "" || s.failover == "" || s.failover == second {
+		return nil
+	}
+	return fmt.Errorf("%w: start with %s as the failover directory, since the log may go on there", ErrFailoverDir, s.failover)
 }
 
 // checkManifest finds a manifest that lost its tail while nobody had it open, before Pebble takes that for a torn write.
@@ -145,7 +188,12 @@ func (s storeFile) check(id *Identity) error {
 // the names that Pebble relies on in the order in which it gave them.
 type holdingFS struct {
 	vfs.FS
-	mu struct {
+	// beforeManifest is called ahead of each write to a manifest: only by that what Pebble flushed becomes part of the database.
+	beforeManifest func() error
+	// manifest is the one that the STORE file names until this Open has replaced that file. A few Opens that fail before that make it
+	// obsolete for Pebble; it goes with a later Open.
+	manifest string
+	mu       struct {
 		sync.Mutex
 		trusted bool
 		held    []string
@@ -163,11 +211,31 @@ func (h *holdingFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, erro
 			return nil, err
 		}
 	}
-	return h.FS.Create(name, c)
+	f, err := h.FS.Create(name, c)
+	if err == nil && strings.HasPrefix(path.Base(name), "MANIFEST-") {
+		f = &manifestFile{f, h.beforeManifest}
+	}
+	return f, err
 }
 
-// Remove holds data files back until trust.
+// manifestFile waits ahead of each write.
+type manifestFile struct {
+	vfs.File
+	before func() error
+}
+
+func (m *manifestFile) Write(b []byte) (int, error) {
+	if err := m.before(); err != nil {
+		return 0, err
+	}
+	return m.File.Write(b)
+}
+
+// Remove holds data files back until trust, and the manifest that the STORE file names.
 func (h *holdingFS) Remove(name string) error {
+	if h.manifest != "" && path.Base(name) == h.manifest {
+		return nil
+	}
 	switch path.Ext(name) {
 	case ".sst", ".blob", ".log":
 		h.mu.Lock()

@@ -36,11 +36,11 @@ func planMemory(c *config.Broker, root fs.FS) (memoryPlan, error) {
 	if err != nil {
 		return memoryPlan{}, err
 	}
-	p := memoryPlan{memTable: 64 * mib, pebbleCache: 32 * mib, tierCache: 64 * mib, inFlight: 64 * mib, request: 192 * mib, connection: 64 * mib}
+	p := memoryPlan{memTable: 16 * mib, pebbleCache: 32 * mib, tierCache: 64 * mib, inFlight: 64 * mib, request: 192 * mib, connection: 64 * mib}
 	if limited {
 		p.limit = limit
 		if limit < smallMachine {
-			p.memTable, p.pebbleCache = 16*mib, 8*mib
+			p.memTable, p.pebbleCache = 8*mib, 8*mib
 			p.tierCache, p.inFlight = max(limit/32, 8*mib), max(limit/16, 8*mib)
 			p.request, p.connection = max(limit/8, 8*mib), max(limit/16, 4*mib)
 		}
@@ -60,8 +60,8 @@ func planMemory(c *config.Broker, root fs.FS) (memoryPlan, error) {
 	return p, nil
 }
 
-// gcPercent is how much garbage may gather, in percent of what lives. A static binary has Pebble's memtables in the Go heap:
-// hundreds of MiB without pointers, cheap to collect, that at the runtime's 100 percent would be matched by as much garbage.
+// gcPercent is how much garbage may gather, in percent of what lives. A static binary has Pebble's memtables and cache in the Go
+// heap: memory without pointers, cheap to collect, that at the runtime's 100 percent would be matched by as much garbage.
 const gcPercent = 40
 
 // apply sets the Go runtime's pace and limit. GOGC in the environment wins, and a GOMEMLIMIT that is lower.

@@ -134,6 +134,8 @@ func (n *node) openLogs(context.Context) (err error) {
 			return fmt.Errorf("--data %s is in use by another process: stop it, or give this node another directory (%w)", dir, err)
 		case errors.Is(err, hotlog.ErrCorrupt):
 			return fmt.Errorf("--data %s: %w; move the directory aside and start again: the node comes back with an empty one", dir, err)
+		case errors.Is(err, hotlog.ErrFailoverDir):
+			return fmt.Errorf("--data %s: %w: --wal-failover names the directory above it", dir, err)
 		case err != nil:
 			return fmt.Errorf("--data %s: %w", dir, err)
 		}
