@@ -54,6 +54,7 @@ type Broker struct {
 	isrWork   *workSet // in-sync sets to be changed
 	evictWork *workSet // hot logs of followers to be trimmed
 	moveWork  *workSet // leaderships to be handed over
+	peers     peerPool
 
 	// keepRoles' own.
 	swept    bool // hot logs of deleted topics were removed
@@ -147,6 +148,7 @@ func (b *Broker) Run(ctx context.Context) error {
 		}
 	})
 	err := g.Wait()
+	b.peers.close()
 	b.endAll()
 	if errors.Is(err, context.Canceled) {
 		return nil

@@ -38,6 +38,11 @@ const (
 	// replicaFetchBytes and replicaPartitionBytes bound one answer; a first batch that is larger comes whole.
 	replicaFetchBytes     = 10 << 20
 	replicaPartitionBytes = 1 << 20
+	// peerAskTimeout bounds an answer that is no fetch's: longer than a marker waits for the high watermark.
+	peerAskTimeout = 10 * time.Second
+	// maxIdlePeers is how many connections per node are kept for the next request, maxPeerIdle how long: less than a listener's own limit.
+	maxIdlePeers = 4
+	maxPeerIdle  = time.Minute
 	// maxPeerFrame bounds an answer: the bytes asked for, one batch of the largest size, and what stands around them.
 	maxPeerFrame = 256 << 20
 	// maxPeerBuffer is the largest buffer that a connection keeps for the next answer.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/varve/varve/record"
 )
@@ -85,6 +86,23 @@ func (s *Store) ReadPending(ctx context.Context, co Coordination, group string) 
 		return nil, fmt.Errorf("reading pending offsets of group %q: %w", group, err)
 	}
 	return list, nil
+}
+
+// PendingGroups are the groups of a shard that open transactions will commit offsets for.
+func (s *Store) PendingGroups(ctx context.Context, co Coordination) (groups []string, err error) {
+	prefix := s.keys.prefix + kindGroupPending + itoa(int64(co.Shard)) + "/"
+	err = s.fencedKeys(ctx, co, prefix, func(kv *KeyValue) error {
+		part, _, _ := strings.Cut(kv.Key[len(prefix):], "/")
+		g, err := UnescapeID(part)
+		if n := len(groups); err == nil && (n == 0 || groups[n-1] != g) {
+			groups = append(groups, g)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading pending offsets of shard %d: %w", co.Shard, err)
+	}
+	return groups, nil
 }
 
 // fencedKeys reads all keys with a prefix while the shard is the coordinator's; each page is fenced by itself.

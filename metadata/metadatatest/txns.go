@@ -158,6 +158,9 @@ func testPendingOffsets(t *testing.T, h Harness) {
 	if err != nil || len(read) != 2 || read[0].Rev != 0 || read[1].Rev != p.Rev {
 		t.Fatalf("of the producer: %+v, %v", read, err)
 	}
+	if groups, err := n.PendingGroups(ctx, n.group); err != nil || !slices.Equal(groups, []string{"g"}) {
+		t.Errorf("groups with pending offsets: %v, %v", groups, err)
+	}
 	n.testMoves(read, txn)
 	if _, err := n.pend(p); !errors.Is(err, metadata.ErrTxnChanged) {
 		t.Errorf("offsets for a transaction that is decided: %v", err)
