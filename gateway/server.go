@@ -103,7 +103,7 @@ type Server struct {
 // New wires a server; it binds nothing yet.
 func New(cfg Config, b *broker.Broker, meta *metadata.Store, listeners []Listener) (*Server, error) {
 	cfg = cfg.withDefaults(b.Config())
-	t, err := newTable(slices.Concat(coreAPIs(), adminAPIs(), groupAPIs()))
+	t, err := newTable(slices.Concat(coreAPIs(), adminAPIs(), groupAPIs(), txnLeaderAPIs()))
 	if err != nil {
 		return nil, err
 	}
