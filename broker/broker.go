@@ -44,6 +44,7 @@ type Broker struct {
 	log     *slog.Logger
 	metrics *metrics
 
+	verifier  TxnVerifier // nil: transactional batches are refused
 	session   atomic.Pointer[metadata.Session]
 	producers atomic.Int64        // idempotent producers remembered, all partitions together
 	leaving   atomic.Bool         // no new leadership, and none kept

@@ -62,6 +62,7 @@ const (
 	codeInvalidProducerEpoch         Code = 47
 	codeInvalidTxnState              Code = 48
 	codeInvalidProducerIDMapping     Code = 49
+	codeTransactionCoordinatorFenced Code = 52
 	codeInvalidTransactionTimeout    Code = 50
 	codeConcurrentTransactions       Code = 51
 	codeTransactionalIDAuthorization Code = 53
@@ -136,6 +137,12 @@ var mappings = []mapping{
 	{broker.ErrOutOfOrderSequence, codeOutOfOrderSequence, false},
 	{broker.ErrInvalidProducerEpoch, codeInvalidProducerEpoch, false},
 	{broker.ErrInvalidTxnState, codeInvalidTxnState, false},
+	{broker.ErrTxnNotAdded, codeInvalidTxnState, false}, // from Produce version 11 on: produceCode
+	// Old clients do not know these of a produce, and every one of them sends again after this code.
+	{broker.ErrTxnConcurrent, codeNotEnoughReplicas, true},
+	{broker.ErrTxnUnavailable, codeNotEnoughReplicas, true},
+	{broker.ErrProducerIDMapping, codeInvalidProducerIDMapping, false},
+	{broker.ErrCoordinatorFenced, codeTransactionCoordinatorFenced, false},
 	{broker.ErrDiskFull, codeKafkaStorageError, true},
 	// Too much queued: clients take the storage error's retry, with its metadata refresh, for a short back-off.
 	{broker.ErrBusy, codeKafkaStorageError, true},
@@ -198,7 +205,7 @@ var mappings = []mapping{
 
 	{txn.ErrMapping, codeInvalidProducerIDMapping, false},
 	{txn.ErrFenced, codeProducerFenced, false},
-	{txn.ErrConcurrent, codeConcurrentTransactions, true},
+	{txn.ErrConcurrent, codeConcurrentTransactions, false},
 	{txn.ErrInvalidState, codeInvalidTxnState, false},
 	{txn.ErrNotAdded, codeTransactionAbortable, false},
 	{txn.ErrCorrupt, codeUnknownServerError, false},

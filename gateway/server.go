@@ -105,7 +105,7 @@ type Server struct {
 // New wires a server; it binds nothing yet.
 func New(cfg Config, b *broker.Broker, meta *metadata.Store, listeners []Listener) (*Server, error) {
 	cfg = cfg.withDefaults(b.Config())
-	t, err := newTable(slices.Concat(coreAPIs(), adminAPIs(), groupAPIs(), txnAPIs()))
+	t, err := newTable(slices.Concat(coreAPIs(), adminAPIs(), groupAPIs(), txnAPIs(), txnLeaderAPIs()))
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +123,7 @@ func New(cfg Config, b *broker.Broker, meta *metadata.Store, listeners []Listene
 	}
 	s.groups = newCoordinators(s)
 	s.markers = newMarkerSender(s)
+	b.SetTxnVerifier(txnVerifier{s})
 	s.quotas = newQuotas(b.Config())
 	s.fetchMemory.limit = cfg.FetchMemory
 	s.topics.refs = make(map[record.TopicID]*topicRef)

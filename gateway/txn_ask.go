@@ -15,12 +15,12 @@ import (
 	"github.com/varve/varve/record"
 )
 
-// Tagged fields of ours, between nodes only. Kafka's own count up from 0.
+// Tagged fields between nodes, beside those of WriteTxnMarkers.
 const (
-	topicTag    = 10000 // of a topic: its id, which counts; the name is for people
-	revisionTag = 10000 // of a transaction or marker: the revision at which it was so, or was decided
-	txnIDTag    = 10001 // of a marker: the transactional id
-	versionTag  = 10000 // of AddOffsetsToTxn: the client speaks this transaction version
+	// revisionTag of a transaction in the answer of AddPartitionsToTxn is the metadata revision at which it was so (8 bytes).
+	revisionTag = 10000
+	// versionTag of AddOffsetsToTxn is the transaction version that the client speaks (1 byte).
+	versionTag = 10000
 )
 
 func appendRevision(r metadata.Revision) []byte {
@@ -28,12 +28,12 @@ func appendRevision(r metadata.Revision) []byte {
 }
 
 func setTopicTag(tags *kmsg.Tags, id record.TopicID) {
-	tags.Set(topicTag, append([]byte(nil), id[:]...))
+	tags.Set(topicIDTag, append([]byte(nil), id[:]...))
 }
 
 func topicTagOf(tags *kmsg.Tags) (id record.TopicID) {
 	tags.Each(func(tag uint32, value []byte) {
-		if tag == topicTag && len(value) == len(id) {
+		if tag == topicIDTag && len(value) == len(id) {
 			copy(id[:], value)
 		}
 	})

@@ -212,7 +212,9 @@ func (f *txnFixture) addCodes() (all []codeCase) {
 	}
 	for _, x := range spoiled {
 		all = append(all, c(x.what, "open", 0, func(v int16) int16 {
-			return f.addWith(v, func(r *kmsg.AddPartitionsToTxnRequest) { r.ProducerID, r.ProducerEpoch = f.who.ID+x.who.ID, f.who.Epoch+x.who.Epoch }, f.name("t"))
+			return f.addWith(v, func(r *kmsg.AddPartitionsToTxnRequest) {
+				r.ProducerID, r.ProducerEpoch = f.who.ID+x.who.ID, f.who.Epoch+x.who.Epoch
+			}, f.name("t"))
 		}))
 	}
 	all = append(all,
@@ -230,7 +232,9 @@ func (f *txnFixture) addCodes() (all []codeCase) {
 	}
 	for _, x := range spoiled {
 		all = append(all, o(x.what, "open", 0, func(v int16) int16 {
-			return f.addOffsetsWith(v, f.name("empty"), func(r *kmsg.AddOffsetsToTxnRequest) { r.ProducerID, r.ProducerEpoch = f.who.ID+x.who.ID, f.who.Epoch+x.who.Epoch })
+			return f.addOffsetsWith(v, f.name("empty"), func(r *kmsg.AddOffsetsToTxnRequest) {
+				r.ProducerID, r.ProducerEpoch = f.who.ID+x.who.ID, f.who.Epoch+x.who.Epoch
+			})
 		}))
 	}
 	return append(all,
@@ -327,7 +331,9 @@ func (f *txnFixture) table() []string {
 	rows := append(txnAPIs(), coreAPIs()[slices.IndexFunc(coreAPIs(), func(a api) bool { return a.key == 22 })])
 	all := slices.Concat(f.initCodes(), f.addCodes(), f.endCodes(), f.commitCodes(), f.adminCodes())
 	if f.oracle {
-		all = slices.DeleteFunc(all, func(c codeCase) bool { return strings.HasSuffix(c.what, "committing") || strings.HasSuffix(c.what, "aborting") })
+		all = slices.DeleteFunc(all, func(c codeCase) bool {
+			return strings.HasSuffix(c.what, "committing") || strings.HasSuffix(c.what, "aborting")
+		})
 	}
 	return f.ask(rows, all)
 }

@@ -227,13 +227,12 @@ func (j *markerJob) wire(img *metadata.Image) kmsg.WriteTxnMarkersRequestMarker 
 	k.ProducerID, k.ProducerEpoch, k.Committed = j.marker.producer.ID, j.marker.producer.Epoch, j.marker.commit
 	k.TransactionVersion = j.marker.version
 	k.CoordinatorEpoch = int32(min(j.marker.coordinator, math.MaxInt32))
-	k.UnknownTags.Set(revisionTag, appendRevision(j.marker.decided))
-	k.UnknownTags.Set(txnIDTag, []byte(j.marker.id))
-	for _, p := range j.partitions {
-		if n := len(k.Topics); n == 0 || topicTagOf(&k.Topics[n-1].UnknownTags) != p.Topic {
+	tagMarker(&k, j.marker.decided, j.marker.id)
+	for i, p := range j.partitions {
+		if i == 0 || j.partitions[i-1].Topic != p.Topic {
 			t := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
 			t.Topic = topicName(img, p.Topic)
-			setTopicTag(&t.UnknownTags, p.Topic)
+			tagMarkerTopic(&t, p.Topic)
 			k.Topics = append(k.Topics, t)
 		}
 		t := &k.Topics[len(k.Topics)-1]
