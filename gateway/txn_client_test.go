@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/varve/varve/internal/memnet"
+	"github.com/varve/varve/record"
 )
 
 // clientVersions are what real clients speak: the newest protocol, in which each transaction has an epoch of its own, and the one before.
@@ -26,6 +29,9 @@ var clientVersions = map[string][]kgo.Opt{"bumping": nil, "classic": {kgo.MaxVer
 func producesTxns(t *testing.T, ctx context.Context, c *kgo.Client, partitions, first, txns int) (committed []string) {
 	t.Helper()
 	for i := first; i < first+txns; i++ {
+		if !hasProducerID(ctx, c) {
+			t.Fatal("no producer id")
+		}
 		check(t, c.BeginTransaction())
 		var mine []string
 		for k := range 5 {
@@ -149,72 +155,179 @@ func TestTransactionTimeout(t *testing.T) {
 	})
 }
 
-// transform moves the records of "in" to "t" in transactions, with their offsets, until ctx ends. Every fourth it aborts.
-func transform(t *testing.T, ctx context.Context, group, id string, o ...kgo.Opt) {
-	s, err := kgo.NewGroupTransactSession(append([]kgo.Opt{
-		kgo.TransactionalID(id), kgo.ConsumeTopics("in"), kgo.ConsumerGroup(group), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.MetadataMinAge(100 * time.Millisecond), kgo.SessionTimeout(10 * time.Second), kgo.TransactionTimeout(10 * time.Second),
-		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }),
-	}, o...)...)
-	check(t, err)
-	defer s.Close()
+// mover moves records of "in" to "t" in transactions, with the offsets of a group.
+type mover struct {
+	t          *testing.T
+	id         string
+	partitions []int32
+	topic      record.TopicID // of "in"
+	classic    bool
+	options    []kgo.Opt
+}
+
+// keeps runs instances of the mover, one after the other, until ctx ends: each ends with the first transaction that it aborts or that fails,
+// and the next fences it. A client that is a member of a group would wait for answers under a mutex, for which the clock of a bubble stands
+// still; so movers share the partitions by themselves.
+func (m *mover) keeps(ctx context.Context) {
+	for life := 0; ctx.Err() == nil; life++ {
+		c, err := kgo.NewClient(append([]kgo.Opt{kgo.TransactionalID(m.id), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.TransactionTimeout(10 * time.Second)}, m.options...)...)
+		check(m.t, err)
+		m.live(ctx, c)
+		c.Close()
+		_ = pause(ctx, 50*time.Millisecond)
+	}
+}
+
+func (m *mover) live(ctx context.Context, c *kgo.Client) {
+	if !hasProducerID(ctx, c) { // from here on what an earlier instance left open has no effect
+		return
+	}
+	mine := map[int32]kgo.Offset{}
+	for _, p := range m.partitions {
+		mine[p] = kgo.NewOffset().At(int64(standing(ctx, c, m.topic, p)))
+	}
+	c.AddConsumePartitions(map[string]map[int32]kgo.Offset{"in": mine})
 	for i := 0; ctx.Err() == nil; i++ {
 		pctx, cancel := context.WithTimeout(ctx, time.Second)
-		fetches := s.PollRecords(pctx, 7)
+		records := c.PollRecords(pctx, 7).Records()
 		cancel()
-		if fetches.NumRecords() == 0 {
+		if len(records) == 0 {
 			continue
 		}
-		if err := s.Begin(); err != nil {
-			return // this instance is fenced: its successor goes on
+		if !hasProducerID(ctx, c) || c.BeginTransaction() != nil {
+			return
 		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			s.Produce(ctx, &kgo.Record{Topic: "t", Partition: r.Partition, Value: r.Value}, func(*kgo.Record, error) {})
-		})
-		if _, err := s.End(ctx, kgo.TransactionEndTry(i%4 != 3)); err != nil && ctx.Err() == nil {
-			t.Logf("%s: %v", id, err)
+		var out []*kgo.Record
+		for _, r := range records {
+			out = append(out, &kgo.Record{Topic: "t", Partition: r.Partition, Value: r.Value})
+		}
+		commit := c.ProduceSync(ctx, out...).FirstErr() == nil && m.commitOffsets(ctx, c, records) && i%4 != 3
+		if err := c.EndTransaction(ctx, kgo.TransactionEndTry(commit)); err != nil || !commit {
 			return
 		}
 	}
 }
 
-// keeps runs transform again whenever its instance has come to an end.
-func keeps(t *testing.T, ctx context.Context, group, id string, o ...kgo.Opt) {
-	for ctx.Err() == nil {
-		transform(t, ctx, group, id, o...)
+// hasProducerID has the client get its id before several of its goroutines ask for it, which they do under a mutex.
+func hasProducerID(ctx context.Context, c *kgo.Client) bool {
+	for {
+		if _, _, err := c.ProducerID(ctx); err == nil {
+			return true
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return false
+		}
 	}
+}
+
+func (m *mover) commitOffsets(ctx context.Context, c *kgo.Client, records []*kgo.Record) bool {
+	id, epoch, err := c.ProducerID(ctx)
+	if err != nil {
+		return false
+	}
+	if m.classic {
+		add := kmsg.NewPtrAddOffsetsToTxnRequest()
+		add.TransactionalID, add.ProducerID, add.ProducerEpoch, add.Group = m.id, id, epoch, "g"
+		if resp, err := add.RequestWith(ctx, c); err != nil || resp.ErrorCode != 0 {
+			return false
+		}
+	}
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group, req.Generation = m.id, id, epoch, "g", -1
+	topic := kmsg.NewTxnOffsetCommitRequestTopic()
+	topic.Topic, topic.TopicID = "in", m.topic
+	for _, r := range records {
+		p := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset = r.Partition, r.Offset+1
+		topic.Partitions = append(topic.Partitions, p) // the last one of a partition counts
+	}
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, c)
+	if err != nil {
+		return false
+	}
+	for _, p := range resp.Topics[0].Partitions {
+		if p.ErrorCode != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// standing is the group's offset of a partition, once no transaction is about to change it; 0 when it has none.
+func standing(ctx context.Context, c *kgo.Client, topic record.TopicID, partition int32) int {
+	for {
+		req := kmsg.NewPtrOffsetFetchRequest()
+		req.RequireStable, req.Group = true, "g"
+		g := kmsg.NewOffsetFetchRequestGroup()
+		g.Group = "g"
+		t := kmsg.NewOffsetFetchRequestGroupTopic()
+		t.Topic, t.TopicID, t.Partitions = "in", topic, []int32{partition}
+		g.Topics = append(g.Topics, t)
+		req.Groups = append(req.Groups, g)
+		resp, err := req.RequestWith(ctx, c)
+		if err == nil && len(resp.Groups) == 1 && resp.Groups[0].ErrorCode == 0 {
+			if p := resp.Groups[0].Topics[0].Partitions[0]; p.ErrorCode == 0 {
+				return int(max(p.Offset, 0))
+			}
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return 0
+		}
+	}
+}
+
+// move starts movers for all partitions; the returned function waits until they have ended.
+func move(t *testing.T, ctx context.Context, topic record.TopicID, name string, options func(id string) []kgo.Opt) (wait func()) {
+	var wg sync.WaitGroup
+	for id, partitions := range map[string][]int32{"a": {0, 2}, "b": {1}} {
+		m := &mover{t: t, id: id, partitions: partitions, topic: topic, classic: name == "classic", options: append(options(id), clientVersions[name]...)}
+		wg.Go(func() { m.keeps(ctx) })
+	}
+	return wg.Wait
 }
 
 // TestExactlyOnce: what is moved in transactions together with the group's offsets arrives once.
 func TestExactlyOnce(t *testing.T) {
-	for name, versions := range clientVersions {
+	for name := range clientVersions {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := startNode(t, nodeOptions{static: map[string]string{"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}}).coordinating()
+				n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "3"}}).coordinating()
 				const partitions, records = 3, 200
-				n.topic("in", partitions, nil)
+				in := n.topic("in", partitions, nil)
 				n.topic("t", partitions, nil)
 				n.fill("in", partitions, 0, records)
 				n.net.SetFaults(memnet.Faults{DelayMin: time.Millisecond, DelayMax: 10 * time.Millisecond, Cut: 0.005, LoseReply: 0.01})
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
 				working, stop := context.WithCancel(ctx)
-				done := make(chan struct{})
-				for _, id := range []string{"a", "b"} {
-					go func() {
-						keeps(t, working, "g", id, append(slices.Clone(versions), kgo.SeedBrokers(testAddress), kgo.Dialer(n.net.DialFunc(id)), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-						done <- struct{}{}
-					}()
-				}
+				wait := move(t, working, in.ID, name, func(id string) []kgo.Opt {
+					return []kgo.Opt{kgo.SeedBrokers(testAddress), kgo.Dialer(unhurried(n.net.DialFunc(id))), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MetadataMinAge(100 * time.Millisecond)}
+				})
 				got := reads(t, ctx, n.kafka(kgo.ConsumeTopics("t"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), records)
 				stop()
-				<-done
-				<-done
+				wait()
 				once(t, got, records)
-				n.net.SetFaults(memnet.Faults{})
-				n.await("the group's offsets to be committed", func() bool { return n.offsetsSum("g", "in", partitions) == records })
+				sum := 0
+				for p := range int32(partitions) {
+					sum += standing(ctx, n.kafka(), in.ID, p)
+				}
+				if sum != records {
+					t.Errorf("the group stands at %d of %d", sum, records)
+				}
 			})
 		})
+	}
+}
+
+// unhurried takes time for a connection that is refused: the client asks again at once then, for ever at one instant of a bubble's clock.
+func unhurried(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			_ = pause(ctx, 20*time.Millisecond)
+		}
+		return c, err
 	}
 }
 
@@ -233,35 +346,4 @@ func once(t *testing.T, got []string, records int) {
 	if len(got) != records {
 		t.Errorf("%d records came, %d went", len(got), records)
 	}
-}
-
-// offsetsSum is where the group stands in all partitions together; -1: not stable, or not known now.
-func (n *node) offsetsSum(group, topic string, partitions int) int {
-	n.t.Helper()
-	c := n.kafka()
-	defer c.Close()
-	req := kmsg.NewPtrOffsetFetchRequest()
-	req.RequireStable = true
-	g := kmsg.NewOffsetFetchRequestGroup()
-	g.Group = group
-	tt := kmsg.NewOffsetFetchRequestGroupTopic()
-	tt.Topic = topic
-	tt.TopicID = n.meta.Image().Topic(topic).ID
-	for i := range partitions {
-		tt.Partitions = append(tt.Partitions, int32(i))
-	}
-	g.Topics = append(g.Topics, tt)
-	req.Groups = append(req.Groups, g)
-	resp, err := req.RequestWith(context.Background(), c)
-	if err != nil || len(resp.Groups) != 1 || resp.Groups[0].ErrorCode != 0 {
-		return -1
-	}
-	sum := 0
-	for _, p := range resp.Groups[0].Topics[0].Partitions {
-		if p.ErrorCode != 0 {
-			return -1
-		}
-		sum += int(max(p.Offset, 0))
-	}
-	return sum
 }
