@@ -637,6 +637,29 @@ func TestMarkerAfterATakeover(t *testing.T) {
 	}
 }
 
+// TestListBesideEviction: what was read from the hot log is planned anew when the list that belongs to it was evicted meanwhile.
+func TestListBesideEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		n.broker.SetTxnVerifier(confirm())
+		p := n.topic("t", nil)
+		check(t, p.appendTxn(t, txnBatch(t, 7, 0, 0, 1)).Err)
+		check(t, p.mark(t, TxnMarker{ProducerID: 7, ProducerEpoch: 1, Bumped: true}).Err)
+		data, err := p.log.Read(0, 2, 1<<20, true, nil)
+		check(t, err)
+		var res ReadResult
+		if again, err := p.hotAborted(0, data, &res); again || err != nil || len(res.Aborted) != 1 {
+			t.Errorf("%+v, again %v, %v", res.Aborted, again, err)
+		}
+		p.mu.Lock()
+		p.producersLocked().aborted.trim(2)
+		p.mu.Unlock()
+		if again, err := p.hotAborted(0, data, &res); !again || err != nil {
+			t.Errorf("the list was evicted, and the read is not planned anew: %v", err)
+		}
+	})
+}
+
 // TestTransactionsAreNotForgotten: a producer with an open transaction, or with an abort in the hot log, does not expire; it does once
 // both are over, and its abort markers go with it.
 func TestTransactionsAreNotForgotten(t *testing.T) {
