@@ -536,7 +536,7 @@ func TestTransactionsAreAdmitted(t *testing.T) {
 			t.Error("the coordinator was asked about a transaction that is open here")
 		}
 		refused("outside the transaction", p.append(t, built(t, record.Producer{ID: 7, Sequence: 2}, 3), -1), ErrInvalidTxnState)
-		refused("of a newer epoch", p.append(t, txnBatch(t, 7, 1, 0, 3), -1), ErrInvalidTxnState)
+		refused("of the next one, before the marker", p.appendTxn(t, txnBatch(t, 7, 1, 0, 3)), ErrTxnUnavailable)
 		refused("the marker", p.mark(t, TxnMarker{ProducerID: 7, ProducerEpoch: 1, Bumped: true, Commit: true, CoordinatorEpoch: 5}), nil)
 		refused("late, of the ended one", p.appendTxn(t, txnBatch(t, 7, 0, 2, 3)), ErrInvalidProducerEpoch)
 		refused("the new epoch from 1", p.appendTxn(t, txnBatch(t, 7, 1, 1, 3)), ErrOutOfOrderSequence)

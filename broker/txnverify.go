@@ -87,7 +87,7 @@ func (p *Partition) GuardTxn(batch record.Batch) *TxnGuard {
 	}
 	key := guardKey{batch.ProducerID(), batch.ProducerEpoch()}
 	known := lead.producers.byID[key.pid]
-	if v := judge(known, batch); v.err != nil || v.duplicate != nil || known.open() {
+	if v := judge(known, batch); v.err != nil || v.duplicate != nil || known.open() && batch.ProducerEpoch() <= known.epoch {
 		return nil
 	}
 	g := lead.guards[key]
@@ -107,6 +107,8 @@ func (l *leadership) admitTxn(known *producer, batch record.Batch, o *AppendOpti
 	switch {
 	case known.open() && !batch.IsTransactional():
 		return fmt.Errorf("%w: producer %d has one open from offset %d, the batch is not transactional", ErrInvalidTxnState, batch.ProducerID(), known.first)
+	case known.open() && batch.ProducerEpoch() > known.epoch:
+		return fmt.Errorf("%w: the end of producer %d's transaction of epoch %d is on its way here", ErrTxnUnavailable, batch.ProducerID(), known.epoch)
 	case known.open() && batch.ProducerEpoch() != known.epoch:
 		return fmt.Errorf("%w: producer %d has one of epoch %d open from offset %d, the batch is of epoch %d", ErrInvalidTxnState, batch.ProducerID(), known.epoch, known.first, batch.ProducerEpoch())
 	case known.open() || !batch.IsTransactional():
