@@ -299,4 +299,3 @@ func (p *Partition) producersLocked() *producers {
 func (p *Partition) lsoLocked() record.Offset {
 	return p.producersLocked().lastStable(p.mu.logStart, p.mu.hw)
 }
-

@@ -106,6 +106,8 @@ func (m *txnModel) add(x *modelTxn, times ...int64) {
 	}
 }
 
+func (m *txnModel) startOffset() record.Offset { return record.Offset(m.start) }
+
 func (m *txnModel) lso() record.Offset {
 	for o, x := range m.of {
 		if x != nil && x.marker < 0 {
@@ -213,8 +215,14 @@ func (m *txnModel) compare(t *testing.T, p *Partition, rnd *rand.Rand) {
 	if at, err := p.OffsetForTime(t.Context(), ts, r); err != nil || at.Offset != want {
 		t.Fatalf("time %d, committed: %+v, %v; want %d; %+v", ts, at, err, want, p.Marks())
 	}
-	if at, err := p.MaxTimestamp(t.Context(), r); err != nil || at.Offset >= m.lso() {
-		t.Fatalf("largest timestamp, committed: %+v, %v; last stable offset %d", at, err, m.lso())
+	largest := int64(-1)
+	for o := m.start; o < int(m.lso()); o++ {
+		largest = max(largest, m.times[o])
+	}
+	at, err := p.MaxTimestamp(t.Context(), r)
+	unknown := at.Offset == record.NoOffset && p.Marks().TieredEnd > m.lso() // sealed past an open transaction
+	if err != nil || at.Timestamp != largest && !unknown || at.Offset >= m.lso() {
+		t.Fatalf("largest timestamp, committed: %+v, %v; want %d; last stable offset %d", at, err, largest, m.lso())
 	}
 	from := m.start
 	if n := len(m.of) - m.start; n > 0 && rnd.IntN(2) == 0 {
@@ -266,6 +274,7 @@ type txnRun struct {
 	epoch map[int64]int16
 	seq   map[int64]int32
 	last  map[int64]TxnMarker
+	early *tiering.View
 }
 
 // oldClient tells which producers keep their epoch.
@@ -283,6 +292,7 @@ func transactionsAgainstModel(t *testing.T, rnd *rand.Rand) {
 		r.step()
 		r.m.compare(t, r.p, rnd)
 		r.compareReplica()
+		r.compareBucket()
 	}
 }
 
@@ -311,7 +321,15 @@ func (r *txnRun) step() {
 		if rnd.IntN(3) == 0 {
 			r.rebuild()
 		}
-	case 6, 7, 8:
+	case 6:
+		// A node that leads again may have the manifest of its earlier leadership.
+		if v := p.view.Load(); r.early != nil && r.early.Head.LogStart == r.m.startOffset() {
+			p.view.Store(r.early)
+			r.early = nil
+		} else {
+			r.early = v
+		}
+	case 7, 8:
 		times := r.times()
 		p.must(r.t, built(r.t, nobody, times...))
 		r.m.add(nil, times...)
@@ -420,9 +438,32 @@ func (r *txnRun) compareReplica() {
 			}
 			continue
 		}
+		if got.fresh && !want.fresh {
+			r.t.Fatalf("a replica that starts at %d takes the epoch of producer %d for one that wrote nothing", v.Head.TieredEnd, pid)
+		}
 		if got, want := essence(got), essence(want); got != want {
 			r.t.Fatalf("a replica that starts at %d knows of producer %d %s, the leader %s", v.Head.TieredEnd, pid, got, want)
 		}
+	}
+}
+
+// compareBucket reads committed data from the bucket alone, as a tool does that knows no hot log: up to where the newest segment says that
+// it may.
+func (r *txnRun) compareBucket() {
+	v := r.p.view.Load()
+	if v == nil || v.Head.LogStart != r.m.startOffset() {
+		return
+	}
+	end := v.Manifest.FirstUnstable()
+	for from := r.m.startOffset(); from < end; {
+		got, err := r.p.broker.tier.Reader.Read(r.t.Context(), tiering.ReadRequest{View: v, Offset: from, Limit: end, MaxBytes: 400, FirstWhole: true, Aborted: true})
+		check(r.t, err)
+		var res ReadResult
+		res.abort(got.Aborted)
+		if want := r.m.aborted(from, got.Next); !slices.Equal(res.Aborted, want) {
+			r.t.Fatalf("in the bucket [%d, %d) has the aborted transactions %v, want %v; it may be read up to %d", from, got.Next, res.Aborted, want, end)
+		}
+		from = got.Next
 	}
 }
 
@@ -435,7 +476,7 @@ func essence(e *producer) string {
 	if e.n > 0 {
 		last = e.batches[e.n-1].lastSeq
 	}
-	return fmt.Sprint("epoch ", e.epoch, " fresh ", e.fresh, " sequence ", last, " open ", first)
+	return fmt.Sprint("epoch ", e.epoch, " sequence ", last, " open ", first)
 }
 
 // TestMarkerBelowTheHighWatermark: a transaction is open until its marker is committed, also for who leads next (protocols §10.5).
@@ -463,6 +504,7 @@ func TestMarkerBelowTheHighWatermark(t *testing.T) {
 			}
 			known, err := p.loadProducers()
 			check(t, err)
+			known.committed(1)
 			if got := known.lastStable(0, 1); got != 0 {
 				t.Errorf("with the high watermark below the marker the last stable offset is %d after a restart, want 0", got)
 			}
@@ -500,7 +542,7 @@ func TestTransactionsAreAdmitted(t *testing.T) {
 			t.Error("the coordinator was asked about a transaction that is open here")
 		}
 		refused("outside the transaction", p.append(t, built(t, record.Producer{ID: 7, Sequence: 2}, 3), -1), ErrInvalidTxnState)
-		refused("of a newer epoch", p.append(t, txnBatch(t, 7, 1, 0, 3), -1), ErrInvalidTxnState)
+		refused("of the next one, before the marker", p.appendTxn(t, txnBatch(t, 7, 1, 0, 3)), ErrTxnUnavailable)
 		refused("the marker", p.mark(t, TxnMarker{ProducerID: 7, ProducerEpoch: 1, Bumped: true, Commit: true, CoordinatorEpoch: 5}), nil)
 		refused("late, of the ended one", p.appendTxn(t, txnBatch(t, 7, 0, 2, 3)), ErrInvalidProducerEpoch)
 		refused("the new epoch from 1", p.appendTxn(t, txnBatch(t, 7, 1, 1, 3)), ErrOutOfOrderSequence)
@@ -599,6 +641,29 @@ func TestMarkerAfterATakeover(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestListBesideEviction: what was read from the hot log is planned anew when the list that belongs to it was evicted meanwhile.
+func TestListBesideEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		n.broker.SetTxnVerifier(confirm())
+		p := n.topic("t", nil)
+		check(t, p.appendTxn(t, txnBatch(t, 7, 0, 0, 1)).Err)
+		check(t, p.mark(t, TxnMarker{ProducerID: 7, ProducerEpoch: 1, Bumped: true}).Err)
+		data, err := p.log.Read(0, 2, 1<<20, true, nil)
+		check(t, err)
+		var res ReadResult
+		if again, err := p.hotAborted(0, data, &res); again || err != nil || len(res.Aborted) != 1 {
+			t.Errorf("%+v, again %v, %v", res.Aborted, again, err)
+		}
+		p.mu.Lock()
+		p.producersLocked().aborted.trim(2)
+		p.mu.Unlock()
+		if again, err := p.hotAborted(0, data, &res); !again || err != nil {
+			t.Errorf("the list was evicted, and the read is not planned anew: %v", err)
+		}
+	})
 }
 
 // TestTransactionsAreNotForgotten: a producer with an open transaction, or with an abort in the hot log, does not expire; it does once

@@ -119,7 +119,7 @@ func (l *leadership) admitTxn(known *producer, batch record.Batch, o *AppendOpti
 	switch {
 	case g == nil || g != o.Guard:
 		return fmt.Errorf("%w: producer %d ended its transaction meanwhile, or the leadership is a new one", ErrTxnUnavailable, key.pid)
-	case known == nil && batch.BaseSequence() > g.lowest:
+	case (known == nil || known.n == 0) && batch.BaseSequence() > g.lowest:
 		return fmt.Errorf("%w: producer %d begins with sequence %d, %d was seen", ErrOutOfOrderSequence, key.pid, batch.BaseSequence(), g.lowest)
 	}
 	return nil
