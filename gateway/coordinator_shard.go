@@ -44,7 +44,7 @@ type shard struct {
 
 	txns *txnTerm // the shard's transactional ids, which have their own goroutines
 	// behind are groups whose offsets transactions write as well: they are read again at refreshAt.
-	behind    map[string]bool
+	behind    map[string]*behindGroup
 	refreshAt time.Time
 }
 
@@ -79,7 +79,7 @@ func newShard(c *coordinators, session *metadata.Session, co metadata.Coordinati
 		leave: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{}), written: make(chan error, 1),
 		groups: map[string]*groupEntry{}, waiters: map[group.Token]func(group.Output){},
 	}
-	sh.txns, sh.behind = newTxnTerm(sh), map[string]bool{}
+	sh.txns, sh.behind = newTxnTerm(sh), map[string]*behindGroup{}
 	return sh
 }
 
@@ -207,7 +207,7 @@ func (sh *shard) load(ctx context.Context) error {
 		return err
 	}
 	for _, id := range pending {
-		sh.behind[id] = true
+		sh.behind[id] = new(behindGroup)
 	}
 	for _, e := range sh.groups {
 		sh.schedule(e)

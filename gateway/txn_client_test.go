@@ -347,3 +347,71 @@ func once(t *testing.T, got []string, records int) {
 		t.Errorf("%d records came, %d went", len(got), records)
 	}
 }
+
+// TestPlainAndTransactionalCommits: a group's offsets are committed with and without transactions, and deleted, in turn: no change is lost, and
+// the shard, which writes only one of the two kinds, goes on in its term.
+func TestPlainAndTransactionalCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1"}}).coordinating()
+		in := n.topic("in", 3, nil)
+		n.topic("t", 3, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		c := n.kafka(kgo.TransactionalID("x"), kgo.DefaultProduceTopic("t"))
+		m := &mover{t: t, id: "x", topic: in.ID}
+		before, err := n.server.groups.find("g")
+		check(t, err)
+		plain := n.kafka()
+		adm := func(partition int32, offset int64) int16 {
+			req := kmsg.NewPtrOffsetCommitRequest()
+			req.Group, req.Generation = "g", -1
+			topic := kmsg.NewOffsetCommitRequestTopic()
+			topic.Topic, topic.TopicID = "in", in.ID
+			p := kmsg.NewOffsetCommitRequestTopicPartition()
+			p.Partition, p.Offset = partition, offset
+			topic.Partitions = append(topic.Partitions, p)
+			req.Topics = append(req.Topics, topic)
+			resp, err := req.RequestWith(ctx, plain)
+			check(t, err)
+			return resp.Topics[0].Partitions[0].ErrorCode
+		}
+		for i := range 20 {
+			check(t, c.BeginTransaction())
+			check(t, c.ProduceSync(ctx, kgo.StringRecord("v")).FirstErr())
+			if !m.commitOffsets(ctx, c, []*kgo.Record{{Partition: 0, Offset: int64(10*i + 4)}, {Partition: 1, Offset: int64(10*i + 5)}}) {
+				t.Fatal("the transaction's offsets are refused")
+			}
+			if i%2 == 1 { // pending meanwhile
+				if code := adm(2, int64(10*i)); code != 0 {
+					t.Fatalf("a commit beside a transaction: %d", code)
+				}
+			}
+			check(t, c.EndTransaction(ctx, kgo.TransactionEndTry(i%5 != 4)))
+			if code := adm(1, int64(10*i+8)); code != 0 {
+				t.Fatalf("a commit after a transaction: %d", code)
+			}
+			want := []int{10*i + 5, 10*i + 8, 10 * (i - 1 + i%2)}
+			if i%5 == 4 {
+				want[0] -= 10 // aborted
+			}
+			for p, w := range want {
+				if got := standing(ctx, plain, in.ID, int32(p)); got != max(w, 0) {
+					t.Errorf("round %d: partition %d stands at %d, want %d", i, p, got, w)
+				}
+			}
+		}
+		del := kmsg.NewPtrDeleteGroupsRequest()
+		del.Groups = []string{"g"}
+		if resp, err := del.RequestWith(ctx, plain); err != nil || resp.Groups[0].ErrorCode != 0 {
+			t.Errorf("deleting the group: %+v, %v", resp, err)
+		}
+		for p := range int32(3) {
+			if got := standing(ctx, plain, in.ID, p); got != 0 {
+				t.Errorf("partition %d stands at %d in a group that is deleted", p, got)
+			}
+		}
+		if after, err := n.server.groups.find("g"); err != nil || after != before {
+			t.Errorf("the shard's term ended: %v", err)
+		}
+	})
+}

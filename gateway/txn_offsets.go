@@ -191,51 +191,83 @@ func (c *txnCommit) places(each func(consumer.Place) bool) {
 	}
 }
 
-// pended remembers that a transaction writes the group's offsets too: the shard has to read what becomes of them.
+// behindGroup is a group whose offsets transactions write too, so that what the shard knows of them may be old.
+type behindGroup struct {
+	reading bool
+	waiting []*offsetChange // for what is read
+}
+
+// pended remembers that a transaction writes the group's offsets.
 func (sh *shard) pended(id string) {
 	select {
 	case sh.inputs <- func(now time.Time) {
 		if len(sh.behind) == 0 {
 			sh.refreshAt = now.Add(pendingRefresh)
 		}
-		sh.behind[id] = true
+		if sh.behind[id] == nil {
+			sh.behind[id] = new(behindGroup)
+		}
 	}:
 	case <-sh.done:
 	}
 }
 
-// refresh reads the offsets of groups that transactions write. What is not pending any more need not be read again.
+// hold lets a change wait until the group's offsets are read: decided on old ones it would fail.
+func (sh *shard) hold(id string, b *behindGroup, c *offsetChange) {
+	if len(b.waiting) >= maxWaitingCommits && c.who != nil {
+		c.reply(errGroupBusy)
+		return
+	}
+	b.waiting = append(b.waiting, c)
+	sh.reread(id, b)
+}
+
+// refresh reads the offsets of groups that transactions write.
 func (sh *shard) refresh() {
-	for id := range sh.behind {
-		delete(sh.behind, id)
-		sh.txns.spawn(func() {
-			ctx, cancel := context.WithTimeout(sh.txns.ctx, groupWait)
-			defer cancel()
-			var chunks []metadata.Offsets
-			pending, err := sh.c.s.meta.ReadPending(ctx, sh.co, id)
-			if err == nil {
-				chunks, err = sh.c.s.meta.ReadOffsets(ctx, sh.co, id, nil)
-			}
-			select {
-			case sh.inputs <- func(now time.Time) { sh.refreshed(now, id, chunks, err != nil || len(pending) > 0) }:
-			case <-sh.txns.ctx.Done():
-			}
-		})
+	for id, b := range sh.behind {
+		sh.reread(id, b)
 	}
 }
 
-// refreshed takes up what was read; what this shard has written since is newer.
-func (sh *shard) refreshed(now time.Time, id string, chunks []metadata.Offsets, again bool) {
-	if again {
-		sh.behind[id] = true
-	}
-	if len(chunks) == 0 {
+func (sh *shard) reread(id string, b *behindGroup) {
+	if b.reading {
 		return
 	}
+	b.reading = true
+	sh.txns.spawn(func() {
+		ctx, cancel := context.WithTimeout(sh.txns.ctx, groupWait)
+		defer cancel()
+		var chunks []metadata.Offsets
+		pending, err := sh.c.s.meta.ReadPending(ctx, sh.co, id)
+		if err == nil {
+			chunks, err = sh.c.s.meta.ReadOffsets(ctx, sh.co, id, nil)
+		}
+		select {
+		case sh.inputs <- func(now time.Time) {
+			b.reading = false
+			if err == nil && !sh.caughtUp(now, id, chunks) {
+				sh.refreshAt = now.Add(groupRetry)
+				return
+			}
+			if err == nil && len(pending) == 0 {
+				delete(sh.behind, id)
+			}
+			waiting := b.waiting
+			b.waiting = nil
+			for _, c := range waiting {
+				sh.admit(sh.entry(id, now), c)
+			}
+		}:
+		case <-sh.txns.ctx.Done():
+		}
+	})
+}
+
+// caughtUp takes up what was read; what this shard has written since is newer. false: changes that were decided on what was known go first.
+func (sh *shard) caughtUp(now time.Time, id string, chunks []metadata.Offsets) bool {
 	e := sh.entry(id, now)
 	if sh.flying != nil && sh.flying.has(e) || len(e.changes) > 0 {
-		sh.behind[id] = true // what is decided on the old ones goes first
-		return
+		return false
 	}
 	for _, o := range chunks {
 		if c := e.chunks[o.ChunkID]; c == nil || c.rev < o.Rev {
@@ -244,6 +276,7 @@ func (sh *shard) refreshed(now time.Time, id string, chunks []metadata.Offsets, 
 	}
 	sh.schedule(e)
 	sh.forget(e)
+	return true
 }
 
 func (b *groupBatch) has(e *groupEntry) bool {
