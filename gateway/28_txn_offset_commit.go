@@ -67,8 +67,8 @@ func txnCommitCode(err error, version int16) Code {
 		return codeInvalidProducerEpoch
 	case code == codeTransactionAbortable && version < txnCommitAbortable:
 		return codeInvalidTxnState
-	case code == codeGroupIDNotFound:
-		return codeIllegalGeneration
+	case code == codeGroupIDNotFound && version < txnCommitTopicIDs:
+		return codeIllegalGeneration // what clients of that time know
 	case code == codeCoordinatorLoadInProgress && version < 2:
 		return codeCoordinatorNotAvailable // producers before 2.0 end on the other one
 	}

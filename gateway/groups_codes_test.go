@@ -478,6 +478,9 @@ func (f *codeFixture) ask(rows []api, all ...[]codeCase) (lines []string) {
 	for _, cases := range all {
 		for _, c := range cases {
 			row := rows[slices.IndexFunc(rows, func(a api) bool { return a.key == c.key })]
+			if c.to > 0 {
+				row.max = c.to
+			}
 			lines = append(lines, fmt.Sprintf("%-16s %-52s %s", row.name, c.what, f.versions(c, max(row.min, c.from), row.max)))
 		}
 	}

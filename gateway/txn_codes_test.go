@@ -41,6 +41,9 @@ func (f *txnFixture) begin(state string, version int8) {
 		if got.ErrorCode != codeCoordinatorNotAvailable.int16() && got.ErrorCode != codeNotCoordinator.int16() && got.ErrorCode != codeCoordinatorLoadInProgress.int16() {
 			f.t.Fatalf("beginning: %d", got.ErrorCode)
 		}
+		find := kmsg.NewPtrFindCoordinatorRequest() // an oracle makes its topic when it is first asked
+		find.CoordinatorType, find.CoordinatorKey = transactionCoordinator, f.id
+		f.do(f.c, 3, find)
 		time.Sleep(100 * time.Millisecond)
 	}
 	end := int16(4)
@@ -227,6 +230,10 @@ func (f *txnFixture) addCodes() (all []codeCase) {
 		c("unknown topic", "open", 0, func(v int16) int16 { return f.add(v, "unknown") }),
 		c("beside an unknown topic", "open", 0, func(v int16) int16 { return f.add(v, f.name("t"), "unknown") }),
 	)
+	for i := range all {
+		all[i].to = addPartitionsBatched - 1
+	}
+	all = append(all, c("as leaders ask", "open", addPartitionsBatched, func(v int16) int16 { return f.add(v, f.name("t")) }))
 	for _, state := range []string{"new", "open", "committed", "aborted", "committing"} {
 		all = append(all, o("in good order", state, 0, func(v int16) int16 { return f.addOffsets(v, f.name("empty")) }))
 	}
