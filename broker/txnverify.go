@@ -59,6 +59,7 @@ func (b *Broker) VerifyTxn(ctx context.Context, q *TxnQuestion) []TxnVerdict {
 			again = again || errors.Is(out[i].Err, ErrTxnConcurrent)
 		}
 		if !again || time.Since(began) >= txnConcurrentWait || pause(ctx, txnConcurrentPause) != nil {
+			b.metrics.verified(out, time.Since(began))
 			return out
 		}
 	}
