@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Compares a node on a local S3 server with Apache Kafka 4.4 on this machine, alternating runs of the kbench driver, and prints its
-# Markdown tables. Needs Java and two tools that are no part of this project:
+# Compares a node, or three, on a local S3 server with as many of Apache Kafka 4.4 on this machine, alternating runs of the kbench driver,
+# and prints its Markdown tables. Needs Java and two tools that are no part of this project:
 #
 #   VARVE_KBENCH   directory of the kbench driver's sources
 #   VARVE_KAFKA    script that starts and stops Apache Kafka
@@ -10,7 +10,8 @@
 # By default both are looked for in a directory tools/ of a folder beside this checkout.
 #
 # ROUNDS (default 3), WARMUP runs of each that are thrown away (default 1), DURATION of a run (default 20s), WORKLOADS: names of the
-# rows below, all by default; MODES: "plain" (Kafka's default, no fsync), "fsync" (of each append), both by default.
+# rows below, all by default; MODES: "plain" (Kafka's default, no fsync), "fsync" (of each append), both by default; NODES: 1 (default),
+# or 3 with replication factor 3 and min.insync.replicas 2 on both sides.
 # The machine must be quiet: kbench prints what foreign load it saw.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,7 +35,7 @@ free_port() {
 }
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/varve-bench.XXXXXX")
-export VARVE_CLUSTER_DIR=$dir/varve VARVE_CLUSTER_NODES=1 VARVE_CLUSTER_PORT VARVE_CLUSTER_INTERNAL VARVE_CLUSTER_HTTP VARVE_CLUSTER_ETCD VARVE_CLUSTER_S3
+export VARVE_CLUSTER_DIR=$dir/varve VARVE_CLUSTER_NODES=${NODES:-1} VARVE_CLUSTER_PORT VARVE_CLUSTER_INTERNAL VARVE_CLUSTER_HTTP VARVE_CLUSTER_ETCD VARVE_CLUSTER_S3
 VARVE_CLUSTER_PORT=$(free_port) VARVE_CLUSTER_INTERNAL=$(free_port) VARVE_CLUSTER_HTTP=$(free_port) VARVE_CLUSTER_ETCD=$(free_port) VARVE_CLUSTER_S3=$(free_port)
 peer_port=$(free_port)
 cleanup() {
@@ -46,7 +47,17 @@ trap cleanup EXIT
 
 (cd "$kbench_src" && go build -o "$dir/kbench" .)
 scripts/cluster.sh start
-ours=varve=127.0.0.1:$VARVE_CLUSTER_PORT,$(cat "$VARVE_CLUSTER_DIR/node-1.pid")
+nodes=$VARVE_CLUSTER_NODES replicas=()
+[ "$nodes" = 1 ] || replicas=(-rf 3 -topic-config min.insync.replicas=2)
+
+# side NAME PORT STEP PID…: a side of the comparison, its nodes' ports STEP apart.
+side() {
+	local name=$1 port=$2 step=$3 i of=
+	shift 3
+	for ((i = 0; i < nodes; i++)); do of+=127.0.0.1:$((port + i * step)),; done
+	echo "$name=$of$(IFS=,; echo "$*")"
+}
+ours=$(side varve "$VARVE_CLUSTER_PORT" 10 $(cat "$VARVE_CLUSTER_DIR"/node-*.pid))
 
 compare() { # compare TITLE FLAG…: one table, Kafka as it is running now
 	local title=$1
@@ -60,22 +71,22 @@ wanted() { [ -z "${WORKLOADS:-}" ] || [[ " $WORKLOADS " == *" $1 "* ]]; }
 
 run_all() { # run_all HOW: every wanted workload
 	local span=(-duration "${DURATION:-20s}")
-	! wanted produce || compare "produce, 256 KiB batches, Kafka $1" -workload produce -- -batch 262144 "${span[@]}"
-	! wanted produce || compare "produce, 16 KiB batches, Kafka $1" -workload produce -- -batch 16384 "${span[@]}"
-	! wanted consume || compare "consume, Kafka $1" -workload consume
-	! wanted e2e || compare "end to end, 5,000 records/s, Kafka $1" -workload e2e -- -rate 5000 "${span[@]}"
-	! wanted e2e || compare "end to end, 20,000 records/s, Kafka $1" -workload e2e -- -rate 20000 "${span[@]}"
-	! wanted manyparts || compare "1,000 partitions, Kafka $1" -workload manyparts -- -warmup 30s -rate 5000 "${span[@]}"
-	! wanted groups || compare "offset commits of 500 groups, Kafka $1" -workload groups -- -groups 500 "${span[@]}"
-	! wanted groups || compare "offset commits of one group, Kafka $1" -workload groups -- -groups 1 -workers 1 "${span[@]}"
-	! wanted timelookup || compare "time lookup, Kafka $1" -workload timelookup
+	! wanted produce || compare "produce, 256 KiB batches, Kafka $1" -workload produce -- "${replicas[@]}" -batch 262144 "${span[@]}"
+	! wanted produce || compare "produce, 16 KiB batches, Kafka $1" -workload produce -- "${replicas[@]}" -batch 16384 "${span[@]}"
+	! wanted consume || compare "consume, Kafka $1" -workload consume -- "${replicas[@]}"
+	! wanted e2e || compare "end to end, 5,000 records/s, Kafka $1" -workload e2e -- "${replicas[@]}" -rate 5000 "${span[@]}"
+	! wanted e2e || compare "end to end, 20,000 records/s, Kafka $1" -workload e2e -- "${replicas[@]}" -rate 20000 "${span[@]}"
+	! wanted manyparts || compare "1,000 partitions, Kafka $1" -workload manyparts -- "${replicas[@]}" -warmup 30s -rate 5000 "${span[@]}"
+	! wanted groups || compare "offset commits of 500 groups, Kafka $1" -workload groups -- "${replicas[@]}" -groups 500 "${span[@]}"
+	! wanted groups || compare "offset commits of one group, Kafka $1" -workload groups -- "${replicas[@]}" -groups 1 -workers 1 "${span[@]}"
+	! wanted timelookup || compare "time lookup, Kafka $1" -workload timelookup -- "${replicas[@]}"
 }
 
 for mode in ${MODES:-plain fsync}; do
 	how="without fsync" options=()
 	[ "$mode" = plain ] || { how="with fsync of each append"; options=(-o log.flush.interval.messages=1); }
-	"$kafka" start "$dir/kafka" -p "$peer_port" "${options[@]}" >/dev/null
-	peer=kafka=127.0.0.1:$peer_port,$("$kafka" pids "$dir/kafka")
+	"$kafka" start "$dir/kafka" -p "$peer_port" -n "$nodes" "${options[@]}" >/dev/null
+	peer=$(side kafka "$peer_port" 1 "$("$kafka" pids "$dir/kafka")")
 	run_all "$how"
 	"$kafka" stop "$dir/kafka" >/dev/null
 	rm -rf "$dir/kafka"

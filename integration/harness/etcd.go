@@ -86,6 +86,12 @@ func (e *Etcd) AwaitReady() {
 	e.await(func() error { return get(e.URL()+"/health", nil) })
 }
 
+// Metrics reads the member's /metrics as Node.Metrics does.
+func (e *Etcd) Metrics() map[string]float64 {
+	e.t.Helper()
+	return metricsOf(e.t, Loopback(e.port))
+}
+
 // Snapshot takes a snapshot of the running member, as `etcdctl snapshot save` does, and returns its file.
 func (e *Etcd) Snapshot() (file string) {
 	e.t.Helper()

@@ -187,8 +187,13 @@ func (n *Node) ClusterID() string {
 // Metrics reads /metrics: the value of each series, by its name with labels as printed.
 func (n *Node) Metrics() map[string]float64 {
 	n.t.Helper()
+	return metricsOf(n.t, Loopback(n.HTTP))
+}
+
+func metricsOf(t testing.TB, host string) map[string]float64 {
+	t.Helper()
 	out := map[string]float64{}
-	err := get("http://"+Loopback(n.HTTP)+"/metrics", func(r io.Reader) error {
+	err := get("http://"+host+"/metrics", func(r io.Reader) error {
 		text, err := io.ReadAll(r)
 		for line := range strings.Lines(string(text)) {
 			i := strings.LastIndexByte(strings.TrimSpace(line), ' ')
@@ -203,7 +208,7 @@ func (n *Node) Metrics() map[string]float64 {
 		return err
 	})
 	if err != nil {
-		n.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return out
 }
