@@ -71,6 +71,13 @@ func (s *side) walkSlice(out *[]field, at string, v reflect.Value) {
 		*out = append(*out, field{at, fmt.Sprint(names)})
 		return
 	}
+	if numbers, ok := v.Interface().([]int32); ok && strings.HasSuffix(at, ".Partitions") {
+		// A set. Kafka lists what a member still gives up behind the rest, or sorted, as its map has it.
+		numbers = slices.Clone(numbers)
+		slices.Sort(numbers)
+		*out = append(*out, field{at, fmt.Sprint(numbers)})
+		return
+	}
 	if v.Type().Elem().Kind() != reflect.Struct {
 		*out = append(*out, field{at, fmt.Sprint(v.Interface())})
 		return

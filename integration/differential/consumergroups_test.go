@@ -30,7 +30,7 @@ func (m *speaker) beat(name string, version int16, change ...func(*beatRequest))
 	r := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 	r.Group, r.MemberID, r.MemberEpoch, r.RebalanceTimeoutMillis = m.group, m.id, m.epoch, -1
 	if m.epoch == 0 {
-		r.RebalanceTimeoutMillis, r.SubscribedTopicNames, r.Topics = 60_000, []string{"cg"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		r.RebalanceTimeoutMillis, r.SubscribedTopicNames, r.Topics = longSession, []string{"cg"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 	}
 	for _, f := range change {
 		f(r)
@@ -144,7 +144,7 @@ func (s *side) consumerLife(v int16, group string) {
 	a.beat("first join", v, rack("r"))
 	a.beat("nothing new", v)
 	a.beat("acknowledged", v, a.acknowledges)
-	a.beat("full", v, a.acknowledges, topics("cg"), func(r *beatRequest) { r.RebalanceTimeoutMillis = 60_000 })
+	a.beat("full", v, a.acknowledges, topics("cg"), func(r *beatRequest) { r.RebalanceTimeoutMillis = longSession })
 	a.beat("future epoch", v, epoch(7))
 	s.describeConsumers("one member", group)
 	time.Sleep(assignmentInterval)
@@ -178,7 +178,7 @@ func (s *side) consumerLife(v int16, group string) {
 
 // joins makes a heartbeat one that joins.
 func (m *speaker) joins(r *beatRequest) {
-	r.RebalanceTimeoutMillis, r.SubscribedTopicNames, r.Topics = 60_000, []string{"cg"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+	r.RebalanceTimeoutMillis, r.SubscribedTopicNames, r.Topics = longSession, []string{"cg"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 }
 
 func (s *side) consumerStatics(v int16, group string) {
@@ -323,7 +323,7 @@ func (s *side) consumerUpgrade(v int16, group string) {
 	metadata := (&kmsg.ConsumerMemberMetadata{Topics: []string{"cg"}}).AppendTo(nil)
 	join := func(name, id string, generationOf *int32) string {
 		r := kmsg.NewPtrJoinGroupRequest()
-		r.Group, r.MemberID, r.SessionTimeoutMillis, r.RebalanceTimeoutMillis, r.ProtocolType = group, id, 45_000, 60_000, "consumer"
+		r.Group, r.MemberID, r.SessionTimeoutMillis, r.RebalanceTimeoutMillis, r.ProtocolType = group, id, longSession, longSession, "consumer"
 		p := kmsg.NewJoinGroupRequestProtocol()
 		p.Name, p.Metadata = "range", metadata
 		r.Protocols = append(r.Protocols, p)
@@ -379,7 +379,7 @@ func (s *side) consumerCustom(v int16, group string) {
 	id, generation := "", int32(0)
 	for range 2 {
 		r := kmsg.NewPtrJoinGroupRequest()
-		r.Group, r.MemberID, r.SessionTimeoutMillis, r.RebalanceTimeoutMillis, r.ProtocolType = group, id, 45_000, 60_000, "consumer"
+		r.Group, r.MemberID, r.SessionTimeoutMillis, r.RebalanceTimeoutMillis, r.ProtocolType = group, id, longSession, longSession, "consumer"
 		p := kmsg.NewJoinGroupRequestProtocol()
 		p.Name, p.Metadata = "mine", (&kmsg.ConsumerMemberMetadata{Topics: []string{"cg"}, UserData: []byte("u")}).AppendTo(nil)
 		r.Protocols = append(r.Protocols, p)

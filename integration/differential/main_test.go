@@ -3,6 +3,7 @@
 package differential
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
@@ -18,6 +19,15 @@ func TestMain(m *testing.M) { harness.Main(m) }
 // startOfRun is the one clock reading that both sides' timestamps are made from.
 var startOfRun = time.Now().UnixMilli()
 
+// longSession is the session and the rebalance timeout of a group's members on both sides, in milliseconds: whatever the machine does
+// meanwhile, a member that did not fail is not put out.
+const longSession = 10 * 60 * 1000
+
+// sessionConfigs give it to consumer groups.
+var sessionConfigs = []string{
+	fmt.Sprint("group.consumer.session.timeout.ms=", longSession), fmt.Sprint("group.consumer.max.session.timeout.ms=", longSession),
+}
+
 // startKafka starts one Apache Kafka node that ends with the test and returns its directory and address.
 func startKafka(t *testing.T) (dir, address string) {
 	t.Helper()
@@ -25,7 +35,11 @@ func startKafka(t *testing.T) (dir, address string) {
 	dir = harness.TempDir(t, "kafka")
 	// The script takes the hundredth port above for the controller.
 	port := harness.Port(t)
-	cmd := exec.Command(script, "start", dir, "-p", strconv.Itoa(port))
+	args := []string{"start", dir, "-p", strconv.Itoa(port)}
+	for _, c := range sessionConfigs {
+		args = append(args, "-o", c)
+	}
+	cmd := exec.Command(script, args...)
 	cmd.Env = append(os.Environ(), "VARVE_KAFKA_HEAP=512m")
 	t.Cleanup(func() {
 		if text, err := exec.Command(script, "stop", dir).CombinedOutput(); err != nil {
@@ -67,7 +81,7 @@ func TestDifferential(t *testing.T) {
 	dir, kafka := startKafka(t)
 	node := harness.StartNode(t, harness.NodeConfig{
 		Etcd: harness.StartEtcd(t).URL(), Bucket: "file://" + harness.TempDir(t, "bucket"),
-		Set: []string{"auto.create.topics.enable=false", "log.segment.delete.delay.ms=1000"},
+		Set: append([]string{"auto.create.topics.enable=false", "log.segment.delete.delay.ms=1000"}, sessionConfigs...),
 	})
 	used := make([]int, len(intended))
 	total, ran := tally{}, 0
