@@ -152,6 +152,7 @@ func TestAgainstDev(t *testing.T) {
 		}
 	})
 	t.Run("group", func(t *testing.T) { devGroups(t) })
+	t.Run("txn", func(t *testing.T) { devTxns(t) })
 	t.Run("cluster", func(t *testing.T) {
 		if out := must(t, "", "cluster", "describe"); !strings.Contains(out, "partitions 3") {
 			t.Error(out)

@@ -24,7 +24,7 @@ func clusterMutants() []mutant {
 		{name: "what waits is acknowledged when the leadership ends", ids: forked, seeds: 40, edits: []edit{{"broker/roles.go",
 			"decideAll(ones, err)\n\tdecideAll(alls, err)\n\tp.notify()", "decideAll(ones, err)\n\tdecideAll(alls, nil)\n\tp.notify()"}}},
 		{name: "no check for enough replicas before an append", ids: "S3", seeds: 100, edits: []edit{{"broker/partition.go",
-			"if o.Acks == -1 && !lead.isr.Enough() {", "if false {"}, {"broker/partition.go", "err = ErrNotEnoughReplicasAfterAppend", "err = ErrNotEnoughReplicas"}}},
+			"if acks == -1 && !lead.isr.Enough() {", "if false {"}, {"broker/partition.go", "err = ErrNotEnoughReplicasAfterAppend", "err = ErrNotEnoughReplicas"}}},
 		// Where logs part (faults A3 to A8, A23).
 		{name: "follower truncates to its high watermark", ids: forked, seeds: 100, edits: []edit{{"broker/follow.go",
 			"func (p *Partition) beginFollowing(f *following) error {\n", "func (p *Partition) beginFollowing(f *following) error {\n\t_ = p.log.Truncate(max(p.log.Meta().HighWatermark, p.log.Start()))\n"}}},

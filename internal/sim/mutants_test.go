@@ -45,7 +45,7 @@ var mutants = []mutant{
 	{name: "duplicate answered before it is durable", ids: lost, seeds: 100, edits: []edit{{"broker/partition.go", "return p.queueLocked(lead, o, pend, v.duplicate.next()), nil", "return false, nil"}}},
 	{name: "fetch gives what lies above the high watermark", ids: "S27", seeds: 40, edits: []edit{{"broker/read.go", "plan := readPlan{from: req.Offset, bound: p.mu.hw}", "plan := readPlan{from: req.Offset, bound: p.mu.end}"}}},
 	// Producers.
-	{name: "producer state not stored with the records", ids: "S2,S5", seeds: 60, edits: []edit{{"broker/partition.go", "p.log.Append(batch, pid, state)", "p.log.Append(batch, -1, state[:0])"}}},
+	{name: "producer state not stored with the records", ids: "S2,S5", seeds: 60, edits: []edit{{"broker/partition.go", "p.log.Append(batch, key, state)", "p.log.Append(batch, key, state[:0])"}}},
 	{name: "duplicate stored again", ids: "S2,S5", seeds: 30, edits: []edit{{"broker/producer.go", "known.firstSeq == first && known.lastSeq == last", "known.firstSeq == first && known.lastSeq == -last"}}},
 	// Sealing, log start and retention (faults B12, C9, C12, C22, G1 to G4).
 	{name: "trim above the tiered end", ids: "S1,S7,S21", seeds: 10, edits: []edit{{"broker/storage.go", "to = min(to, p.mu.hw, max(p.mu.head.TieredEnd, p.mu.logStart))\n", "to = p.mu.hw\n"}}},
