@@ -51,7 +51,7 @@ func groupCode(err error) Code {
 // another live node is.
 type coordinators struct {
 	s      *Server
-	writes *semaphore.Weighted
+	writer *groupWriter
 	reads  *semaphore.Weighted
 	kick   chan struct{}
 	wg     sync.WaitGroup
@@ -64,7 +64,7 @@ type coordinators struct {
 }
 
 func newCoordinators(s *Server) *coordinators {
-	c := &coordinators{s: s, writes: semaphore.NewWeighted(maxGroupWrites), reads: semaphore.NewWeighted(maxGroupReads), kick: make(chan struct{}, 1)}
+	c := &coordinators{s: s, writer: newGroupWriter(s.meta), reads: semaphore.NewWeighted(maxGroupReads), kick: make(chan struct{}, 1)}
 	c.mu.shards = map[int32]*shard{}
 	c.mu.released = map[int32]metadata.Revision{}
 	return c
@@ -115,6 +115,7 @@ func (c *coordinators) run(ctx context.Context) {
 	}
 	c.mu.Unlock()
 	c.wg.Wait()
+	c.writer.wg.Wait()
 }
 
 // pause waits, and tells whether ctx goes on.

@@ -93,22 +93,53 @@ func (sh *shard) serves() error {
 // ask has fn called by the shard's goroutine and waits until it, or something later, replies. A shard that ends replies to nobody:
 // whoever waits then is told to look for another coordinator.
 func ask[T any](ctx context.Context, sh *shard, fn func(now time.Time, reply func(T))) (T, error) {
+	answer, err := tell(ctx, time.Time{}, sh, fn)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return hear(ctx, time.Time{}, sh, answer)
+}
+
+// tell is the first half of ask: it returns when fn is sure to be called, if the shard does not end before. What is told by one goroutine
+// comes in order. A deadline of zero is none.
+func tell[T any](ctx context.Context, deadline time.Time, sh *shard, fn func(now time.Time, reply func(T))) (<-chan T, error) {
 	answer := make(chan T, 1)
-	var none T
-	select {
-	case sh.inputs <- func(now time.Time) {
+	input := func(now time.Time) {
 		fn(now, func(v T) {
 			select {
 			case answer <- v:
 			default: // a second answer must not stop the shard
 			}
 		})
-	}:
-	case <-sh.done:
-		return none, errNotCoordinator
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
 	}
+	select {
+	case sh.inputs <- input:
+		return answer, nil
+	default:
+	}
+	ctx, cancel := until(ctx, deadline)
+	defer cancel()
+	select {
+	case sh.inputs <- input:
+		return answer, nil
+	case <-sh.done:
+		return nil, errNotCoordinator
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// hear is the second half of ask.
+func hear[T any](ctx context.Context, deadline time.Time, sh *shard, answer <-chan T) (T, error) {
+	var none T
+	select {
+	case v := <-answer:
+		return v, nil
+	default:
+	}
+	ctx, cancel := until(ctx, deadline)
+	defer cancel()
 	select {
 	case v := <-answer:
 		return v, nil
@@ -122,6 +153,13 @@ func ask[T any](ctx context.Context, sh *shard, fn func(now time.Time, reply fun
 	default:
 		return none, errNotCoordinator
 	}
+}
+
+func until(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
+	if deadline.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, deadline)
 }
 
 // run serves the term until it ends. released: this node has given the shard up.

@@ -91,15 +91,11 @@ func (b *groupBatch) needed() bool {
 	return slices.ContainsFunc(b.parts, func(p batchPart) bool { return p.state || p.deleted || len(p.chunks) > 0 })
 }
 
-// send executes a batch. What the store surely did not do is sent again, the same: nothing else is decided on these groups
+// send has a batch written. What the store surely did not do is sent again, the same: nothing else is decided on these groups
 // meanwhile. Whatever else goes wrong ends the term, and the shard is loaded anew.
 func (sh *shard) send(ctx context.Context, b *groupBatch) error {
 	for {
-		if err := sh.c.writes.Acquire(ctx, 1); err != nil {
-			return err
-		}
-		rev, err := sh.c.s.meta.ChangeGroups(ctx, sh.co, b.changes)
-		sh.c.writes.Release(1)
+		rev, err := sh.c.writer.change(ctx, metadata.ShardChange{Coordination: sh.co, Groups: b.changes})
 		if err == nil {
 			sh.revision = rev
 			return nil

@@ -459,7 +459,7 @@ func TestCommitQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1"}}).coordinating()
 		topic := n.topic("t", 1, nil)
-		check(t, n.server.groups.writes.Acquire(context.Background(), maxGroupWrites)) // the store takes nothing
+		check(t, n.server.groups.writer.slots.Acquire(context.Background(), maxGroupWrites)) // the store takes nothing
 		codes := make(chan Code, maxWaitingCommits+10)
 		var wg sync.WaitGroup
 		for range cap(codes) {
@@ -473,7 +473,7 @@ func TestCommitQueue(t *testing.T) {
 		if got := len(codes); got == 0 || got >= 10 {
 			t.Errorf("%d commits were turned away", got)
 		}
-		n.server.groups.writes.Release(maxGroupWrites)
+		n.server.groups.writer.slots.Release(maxGroupWrites)
 		wg.Wait()
 		count := map[Code]int{}
 		for range cap(codes) {
@@ -483,4 +483,9 @@ func TestCommitQueue(t *testing.T) {
 			t.Errorf("codes: %v", count)
 		}
 	})
+}
+
+// commitOffsets commits and waits for the outcome.
+func (s *Server) commitOffsets(ctx context.Context, id string, who group.Committer, edits []chunkEdit) error {
+	return s.beginCommit(ctx, id, who, edits)()
 }

@@ -52,8 +52,11 @@ func (c *change) delete(key string) { c.ops = append(c.ops, Op{Kind: OpDelete, K
 
 // txn is the transaction of a change. Its other branch reads the mark and every compared key, in one revision with the
 // compares: that read decides an unknown outcome.
-func (c *change) txn() Txn {
-	t := Txn{Then: c.ops}
+func (c *change) txn() Txn { return txnOf(c) }
+
+// txnOf is the transaction of several changes, all or none of which happen.
+func txnOf(parts ...*change) Txn {
+	var t Txn
 	seen := map[string]bool{}
 	read := func(key string) {
 		if !seen[key] {
@@ -61,44 +64,64 @@ func (c *change) txn() Txn {
 			t.Else = append(t.Else, Op{Kind: OpGet, Key: key})
 		}
 	}
-	if c.mark != "" {
-		read(c.mark)
-	}
-	for _, g := range c.guards {
-		t.If = append(t.If, g.Compare)
-		if g.End == "" {
-			read(g.Key)
+	for _, c := range parts {
+		t.Then = append(t.Then, c.ops...)
+		if c.mark != "" {
+			read(c.mark)
+		}
+		for _, g := range c.guards {
+			t.If = append(t.If, g.Compare)
+			if g.End == "" {
+				read(g.Key)
+			}
 		}
 	}
 	return t
 }
 
-// judge says what a refused transaction means.
-func (c *change) judge(res *TxnResult) (applied Revision, err error) {
-	found := map[string]KeyValue{}
-	for _, kvs := range res.Reads {
-		for _, kv := range kvs {
-			found[kv.Key] = kv
-		}
-	}
+// judge says what a refused transaction means for a change. unknown: an earlier execution of it may have happened. An error of nil means
+// that it has; errOthers that nothing stands against it.
+func (c *change) judge(res *TxnResult, found map[string]KeyValue, unknown bool) (Revision, error) {
 	if kv, ok := found[c.mark]; ok && opOf(kv.Value) == c.op {
 		return kv.ModRevision, nil
 	}
-	var ranged error
+	err := c.refusal(found)
+	if err != nil && unknown && c.mark == "" && c.nothingLeft(found) {
+		return res.Revision, nil // a change that only deletes, and everything is gone
+	}
+	if err == nil {
+		err = errOthers
+	}
+	return 0, err
+}
+
+// errOthers: a transaction was refused, but not for what this change requires.
+var errOthers = fmt.Errorf("%w: refused with others", ErrConflict)
+
+// refusal is the meaning of the first guard that does not hold, nil when all do.
+func (c *change) refusal(found map[string]KeyValue) (ranged error) {
 	for _, g := range c.guards {
 		if g.End != "" {
-			ranged = g.fails
+			ranged = g.fails // what it looks at is not among what was found
 			continue
 		}
 		kv, ok := found[g.Key]
 		if !g.holds(&kv, ok) {
-			return 0, g.fails
+			return g.fails
 		}
 	}
-	if ranged == nil {
-		ranged = ErrConflict
+	return ranged
+}
+
+// found are the keys that a transaction has read.
+func (r *TxnResult) found() map[string]KeyValue {
+	all := map[string]KeyValue{}
+	for _, kvs := range r.Reads {
+		for _, kv := range kvs {
+			all[kv.Key] = kv
+		}
 	}
-	return 0, ranged
+	return all
 }
 
 func (g *guard) holds(kv *KeyValue, there bool) bool {
@@ -135,18 +158,26 @@ func (s *Store) commit(ctx context.Context, c *change) (Revision, error) {
 	if err := checkSize(&t); err != nil {
 		return 0, fmt.Errorf("%s: %w", c.what, err)
 	}
-	rev, err := s.decide(ctx, c, t)
+	rev, err := s.decide(ctx, t, func(res *TxnResult, unknown bool) (Revision, error) {
+		return c.judge(res, res.found(), unknown)
+	})
 	if err != nil {
-		s.metrics.failed(err)
-		if errors.Is(err, ErrGeneration) {
-			s.fail(err)
-		}
-		return 0, fmt.Errorf("%s: %w", c.what, err)
+		return 0, s.refused(c, err)
 	}
 	return rev, nil
 }
 
-func (s *Store) decide(ctx context.Context, c *change, t Txn) (Revision, error) {
+// refused follows up why a change did not happen.
+func (s *Store) refused(c *change, err error) error {
+	s.metrics.failed(err)
+	if errors.Is(err, ErrGeneration) {
+		s.fail(err)
+	}
+	return fmt.Errorf("%s: %w", c.what, err)
+}
+
+// decide executes a transaction until its outcome is known; judge says what it means that it was refused.
+func (s *Store) decide(ctx context.Context, t Txn, judge func(res *TxnResult, unknown bool) (Revision, error)) (Revision, error) {
 	unknown := false
 	began := time.Now()
 	for pause := retryMin; ; pause = min(2*pause, retryMax) {
@@ -162,11 +193,7 @@ func (s *Store) decide(ctx context.Context, c *change, t Txn) (Revision, error) 
 			if res.Succeeded {
 				return res.Revision, nil
 			}
-			rev, err := c.judge(&res)
-			if err != nil && unknown && c.mark == "" && c.nothingLeft(&res) {
-				return res.Revision, nil // a change that only deletes, and everything is gone
-			}
-			return rev, err
+			return judge(&res, unknown)
 		}
 		switch {
 		case errors.Is(err, ErrUnknown):
@@ -193,14 +220,10 @@ func undecided(unknown bool, err error) error {
 	return err
 }
 
-func (c *change) nothingLeft(res *TxnResult) bool {
-	for _, kvs := range res.Reads {
-		for _, kv := range kvs {
-			for _, op := range c.ops {
-				if op.Key == kv.Key {
-					return false
-				}
-			}
+func (c *change) nothingLeft(found map[string]KeyValue) bool {
+	for _, op := range c.ops {
+		if _, there := found[op.Key]; there {
+			return false
 		}
 	}
 	return true

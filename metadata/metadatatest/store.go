@@ -40,6 +40,7 @@ func Store(t *testing.T, h Harness) {
 	t.Run("ProducerIDs", func(t *testing.T) { testProducerIDs(t, h) })
 	t.Run("Shards", func(t *testing.T) { testShards(t, h) })
 	t.Run("Groups", func(t *testing.T) { testGroups(t, h) })
+	t.Run("ShardsTogether", func(t *testing.T) { testShardsTogether(t, h) })
 	t.Run("Offsets", func(t *testing.T) { testOffsets(t, h) })
 	t.Run("Configs", func(t *testing.T) { testConfigs(t, h) })
 	t.Run("Quotas", func(t *testing.T) { testQuotas(t, h) })
