@@ -158,7 +158,7 @@ func (s *Store) commit(ctx context.Context, c *change) (Revision, error) {
 	if err := checkSize(&t); err != nil {
 		return 0, fmt.Errorf("%s: %w", c.what, err)
 	}
-	rev, err := s.decide(ctx, t, func(res *TxnResult, unknown bool) (Revision, error) {
+	rev, err := s.decide(ctx, t, t, func(res *TxnResult, unknown bool) (Revision, error) {
 		return c.judge(res, res.found(), unknown)
 	})
 	if err != nil {
@@ -176,16 +176,17 @@ func (s *Store) refused(c *change, err error) error {
 	return fmt.Errorf("%s: %w", c.what, err)
 }
 
-// decide executes a transaction until its outcome is known; judge says what it means that it was refused.
-func (s *Store) decide(ctx context.Context, t Txn, judge func(res *TxnResult, unknown bool) (Revision, error)) (Revision, error) {
-	unknown := false
+// decide executes a transaction until its outcome is known; judge says what it means that it was refused. first is what is sent as long as
+// no execution was refused or lost: the same, or the same without its other branch, which is half of it.
+func (s *Store) decide(ctx context.Context, first, t Txn, judge func(res *TxnResult, unknown bool) (Revision, error)) (Revision, error) {
+	unknown, next := false, first
 	began := time.Now()
 	for pause := retryMin; ; pause = min(2*pause, retryMax) {
 		if err := s.Err(); err != nil {
 			return 0, undecided(unknown, err)
 		}
 		floor := s.history.floor()
-		res, err := s.txnOnce(ctx, t)
+		res, err := s.txnOnce(ctx, next)
 		if err == nil {
 			if err := s.observe(ctx, res.Header, floor); err != nil {
 				return 0, undecided(true, err)
@@ -193,11 +194,15 @@ func (s *Store) decide(ctx context.Context, t Txn, judge func(res *TxnResult, un
 			if res.Succeeded {
 				return res.Revision, nil
 			}
-			return judge(&res, unknown)
+			if len(next.Else) == len(t.Else) {
+				return judge(&res, unknown)
+			}
+			next = t // the reason is wanted
+			continue
 		}
 		switch {
 		case errors.Is(err, ErrUnknown):
-			unknown = true
+			unknown, next = true, t
 		case errors.Is(err, ErrUnavailable):
 			if !unknown && time.Since(began) > unavailableWait {
 				return 0, err
