@@ -36,7 +36,7 @@ func (s *Server) beginOffsetCommit(ctx context.Context, r *Request) func() (kmsg
 			p.Partition = req.Topics[i].Partitions[k].Partition
 			p.ErrorCode = code.int16()
 			if code == codeNone {
-				p.ErrorCode = c.add(topic, &req.Topics[i].Partitions[k]).int16()
+				p.ErrorCode = c.add(topic, &req.Topics[i].Partitions[k], len(t.Partitions)-k).int16()
 			}
 		}
 	}
@@ -115,10 +115,11 @@ type commitRequest struct {
 	maxMetadata int
 	partitions  int
 	edits       []chunkEdit
-	at          map[metadata.ChunkID]int // where in edits
+	at          map[metadata.ChunkID]int // where in edits, when there are several
 }
 
-func (c *commitRequest) add(t *metadata.Topic, p *kmsg.OffsetCommitRequestTopicPartition) Code {
+// add takes a partition; left counts it and those of its topic that follow.
+func (c *commitRequest) add(t *metadata.Topic, p *kmsg.OffsetCommitRequestTopicPartition, left int) Code {
 	o := metadata.CommittedOffset{
 		Partition: p.Partition, Offset: record.Offset(p.Offset), LeaderEpoch: record.Epoch(p.LeaderEpoch),
 		Committed: c.now.Truncate(time.Millisecond), Expires: c.expires,
@@ -135,24 +136,26 @@ func (c *commitRequest) add(t *metadata.Topic, p *kmsg.OffsetCommitRequestTopicP
 	case len(o.Metadata) > c.maxMetadata:
 		return codeOffsetMetadataTooLarge
 	}
-	edit := c.edit(metadata.ChunkOf(t.ID, p.Partition))
+	edit := c.edit(metadata.ChunkOf(t.ID, p.Partition), min(left, metadata.OffsetsPerChunk))
 	edit.set = append(edit.set, o)
 	return codeNone
 }
 
-// edit is that of a key. Partitions of a request usually come key by key.
-func (c *commitRequest) edit(id metadata.ChunkID) *chunkEdit {
+// edit is that of a key, with room for so many offsets when it is new. Partitions of a request usually come key by key.
+func (c *commitRequest) edit(id metadata.ChunkID, room int) *chunkEdit {
 	if n := len(c.edits); n > 0 && c.edits[n-1].id == id {
 		return &c.edits[n-1]
-	}
-	if c.at == nil {
-		c.at = map[metadata.ChunkID]int{}
 	}
 	i, ok := c.at[id]
 	if !ok {
 		i = len(c.edits)
-		c.at[id] = i
-		c.edits = append(c.edits, chunkEdit{id: id})
+		if i > 0 && c.at == nil {
+			c.at = map[metadata.ChunkID]int{c.edits[0].id: 0}
+		}
+		if c.at != nil {
+			c.at[id] = i
+		}
+		c.edits = append(c.edits, chunkEdit{id: id, set: make([]metadata.CommittedOffset, 0, room)})
 	}
 	return &c.edits[i]
 }

@@ -63,10 +63,10 @@ func (w *groupWriter) change(ctx context.Context, sc metadata.ShardChange) (meta
 	}
 }
 
-// wantsSenderLocked: a few transactions overlap, so that a change need not wait for the whole time of one that has just left. More of
-// them would only be smaller: they are sent when more waits than one can take, which is so where the store is far away.
+// wantsSenderLocked: one transaction is on its way, since two of half the size take the store longer. Further ones are sent when more waits
+// than one can take, which is so where the store is far away.
 func (w *groupWriter) wantsSenderLocked() bool {
-	return w.mu.senders < groupWritesAhead || w.mu.senders < maxGroupWrites && (w.mu.ops > maxGroupTxnOps || w.mu.bytes > maxGroupTxnBytes)
+	return w.mu.senders == 0 || w.mu.senders < maxGroupWrites && (w.mu.ops > maxGroupTxnOps || w.mu.bytes > maxGroupTxnBytes)
 }
 
 // send sends transactions as long as something waits.

@@ -231,8 +231,12 @@ func (e *groupEntry) checkSizes(p *batchPart, c *offsetChange) error {
 		return nil
 	}
 	for i := range c.edits {
-		edit := &c.edits[i]
-		if size := sizeOf(edit.apply(e.current(p, edit.id))); size > metadata.MaxValueBytes-maxGroupID {
+		edit, old := &c.edits[i], e.current(p, c.edits[i].id)
+		const most = metadata.MaxValueBytes - maxGroupID
+		if sizeOf(old)+sizeOf(edit.set) <= most {
+			continue // whatever of the old ones stays
+		}
+		if size := sizeOf(edit.apply(old)); size > most {
 			return fmt.Errorf("%d bytes for one key: %w", size, errOffsetTooLarge)
 		}
 	}

@@ -459,7 +459,7 @@ func TestCommitQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1"}}).coordinating()
 		topic := n.topic("t", 1, nil)
-		check(t, n.server.groups.writer.slots.Acquire(context.Background(), maxGroupWrites)) // the store takes nothing
+		release := n.holdWrites()
 		codes := make(chan Code, maxWaitingCommits+10)
 		var wg sync.WaitGroup
 		for range cap(codes) {
@@ -473,7 +473,7 @@ func TestCommitQueue(t *testing.T) {
 		if got := len(codes); got == 0 || got >= 10 {
 			t.Errorf("%d commits were turned away", got)
 		}
-		n.server.groups.writer.slots.Release(maxGroupWrites)
+		release()
 		wg.Wait()
 		count := map[Code]int{}
 		for range cap(codes) {

@@ -13,10 +13,9 @@ const (
 	maxGroupTxnOps   = 90
 	maxGroupTxnBytes = 512 << 10
 	// maxGroupWrites and maxGroupReads bound a node's transactions for groups that are on their way, so that commits cannot starve
-	// leases and leadership, which share the store. More than groupWritesAhead are on their way only when each is full.
-	maxGroupWrites   = 4
-	maxGroupReads    = 32
-	groupWritesAhead = 2
+	// leases and leadership, which share the store.
+	maxGroupWrites = 4
+	maxGroupReads  = 32
 	// maxShardInputs bounds the requests that a shard has not looked at yet, maxWaitingCommits those that wait to be written.
 	maxShardInputs    = 256
 	maxWaitingCommits = 4096

@@ -52,31 +52,48 @@ func (c *change) delete(key string) { c.ops = append(c.ops, Op{Kind: OpDelete, K
 
 // txn is the transaction of a change. Its other branch reads the mark and every compared key, in one revision with the
 // compares: that read decides an unknown outcome.
-func (c *change) txn() Txn { return txnOf(c) }
+func (c *change) txn() Txn {
+	t := txnOf(c)
+	t.Else = reasons(c)
+	return t
+}
 
-// txnOf is the transaction of several changes, all or none of which happen.
+// txnOf is the transaction of several changes, all or none of which happen, without its other branch.
 func txnOf(parts ...*change) Txn {
-	var t Txn
+	guards, ops := 0, 0
+	for _, c := range parts {
+		guards, ops = guards+len(c.guards), ops+len(c.ops)
+	}
+	t := Txn{If: make([]Compare, 0, guards), Then: make([]Op, 0, ops)}
+	for _, c := range parts {
+		t.Then = append(t.Then, c.ops...)
+		for i := range c.guards {
+			t.If = append(t.If, c.guards[i].Compare)
+		}
+	}
+	return t
+}
+
+// reasons is the other branch.
+func reasons(parts ...*change) (reads []Op) {
 	seen := map[string]bool{}
 	read := func(key string) {
 		if !seen[key] {
 			seen[key] = true
-			t.Else = append(t.Else, Op{Kind: OpGet, Key: key})
+			reads = append(reads, Op{Kind: OpGet, Key: key})
 		}
 	}
 	for _, c := range parts {
-		t.Then = append(t.Then, c.ops...)
 		if c.mark != "" {
 			read(c.mark)
 		}
-		for _, g := range c.guards {
-			t.If = append(t.If, g.Compare)
-			if g.End == "" {
+		for i := range c.guards {
+			if g := &c.guards[i]; g.End == "" {
 				read(g.Key)
 			}
 		}
 	}
-	return t
+	return reads
 }
 
 // judge says what a refused transaction means for a change. unknown: an earlier execution of it may have happened. An error of nil means
@@ -158,7 +175,7 @@ func (s *Store) commit(ctx context.Context, c *change) (Revision, error) {
 	if err := checkSize(&t); err != nil {
 		return 0, fmt.Errorf("%s: %w", c.what, err)
 	}
-	rev, err := s.decide(ctx, t, t, func(res *TxnResult, unknown bool) (Revision, error) {
+	rev, err := s.decide(ctx, t, nil, func(res *TxnResult, unknown bool) (Revision, error) {
 		return c.judge(res, res.found(), unknown)
 	})
 	if err != nil {
@@ -176,17 +193,24 @@ func (s *Store) refused(c *change, err error) error {
 	return fmt.Errorf("%s: %w", c.what, err)
 }
 
-// decide executes a transaction until its outcome is known; judge says what it means that it was refused. first is what is sent as long as
-// no execution was refused or lost: the same, or the same without its other branch, which is half of it.
-func (s *Store) decide(ctx context.Context, first, t Txn, judge func(res *TxnResult, unknown bool) (Revision, error)) (Revision, error) {
-	unknown, next := false, first
+// decide executes a transaction until its outcome is known; judge says what it means that it was refused. With reasons, which is the other
+// branch and half of the whole, it is sent without as long as no execution was refused or lost.
+func (s *Store) decide(ctx context.Context, t Txn, reasons func() []Op, judge func(res *TxnResult, unknown bool) (Revision, error)) (Revision, error) {
+	unknown := false
+	complete := func() (was bool) {
+		if reasons == nil {
+			return true
+		}
+		t.Else, reasons = reasons(), nil
+		return false
+	}
 	began := time.Now()
 	for pause := retryMin; ; pause = min(2*pause, retryMax) {
 		if err := s.Err(); err != nil {
 			return 0, undecided(unknown, err)
 		}
 		floor := s.history.floor()
-		res, err := s.txnOnce(ctx, next)
+		res, err := s.txnOnce(ctx, t)
 		if err == nil {
 			if err := s.observe(ctx, res.Header, floor); err != nil {
 				return 0, undecided(true, err)
@@ -194,15 +218,15 @@ func (s *Store) decide(ctx context.Context, first, t Txn, judge func(res *TxnRes
 			if res.Succeeded {
 				return res.Revision, nil
 			}
-			if len(next.Else) == len(t.Else) {
+			if complete() {
 				return judge(&res, unknown)
 			}
-			next = t // the reason is wanted
-			continue
+			continue // the reason is wanted
 		}
 		switch {
 		case errors.Is(err, ErrUnknown):
-			unknown, next = true, t
+			unknown = true
+			complete()
 		case errors.Is(err, ErrUnavailable):
 			if !unknown && time.Since(began) > unavailableWait {
 				return 0, err

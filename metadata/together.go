@@ -39,9 +39,7 @@ func (s *Store) commitRest(ctx context.Context, parts []*change, left []int, res
 		return append(s.commitRest(ctx, parts, left[:1:1], results), left[1:]...)
 	}
 	if err == nil {
-		lean := t
-		lean.Else = nil
-		rev, err = s.decide(ctx, lean, t, func(res *TxnResult, unknown bool) (Revision, error) {
+		rev, err = s.decide(ctx, t, func() []Op { return reasons(sent...) }, func(res *TxnResult, unknown bool) (Revision, error) {
 			found := res.found()
 			if err := generation.refusal(found); err != nil {
 				return 0, err
