@@ -55,6 +55,8 @@ type coordinators struct {
 	reads  *semaphore.Weighted
 	kick   chan struct{}
 	wg     sync.WaitGroup
+	// metrics is set before anything runs.
+	metrics *groupMetrics
 
 	mu struct {
 		sync.Mutex
@@ -67,6 +69,8 @@ func newCoordinators(s *Server) *coordinators {
 	c := &coordinators{s: s, writer: newGroupWriter(s.meta), reads: semaphore.NewWeighted(maxGroupReads), kick: make(chan struct{}, 1)}
 	c.mu.shards = map[int32]*shard{}
 	c.mu.released = map[int32]metadata.Revision{}
+	c.metrics = newGroupMetrics(c)
+	c.writer.flushed = c.metrics.flushTime
 	return c
 }
 

@@ -60,6 +60,10 @@ type groupEntry struct {
 	queued     bool
 	at         time.Time // when it has something to do by time alone
 	index      int       // among the timers, -1: not there
+	// For the metrics: the state and the epoch of a consumer group that were seen last, and since when it has not been stable.
+	shown    string
+	epoch    int32
+	restless time.Time
 }
 
 // offsetChunk are the committed offsets of one key, as they were written last.
@@ -105,7 +109,9 @@ func ask[T any](ctx context.Context, sh *shard, fn func(now time.Time, reply fun
 // comes in order. A deadline of zero is none.
 func tell[T any](ctx context.Context, deadline time.Time, sh *shard, fn func(now time.Time, reply func(T))) (<-chan T, error) {
 	answer := make(chan T, 1)
+	told := time.Now()
 	input := func(now time.Time) {
+		sh.c.metrics.queueTime.observe(now.Sub(told))
 		fn(now, func(v T) {
 			select {
 			case answer <- v:
@@ -229,7 +235,9 @@ func (sh *shard) load(ctx context.Context) error {
 	}
 	for _, e := range sh.groups {
 		sh.schedule(e)
+		sh.moved(e)
 	}
+	sh.c.metrics.loadTime.observe(time.Since(now))
 	sh.dropGoneTopics()
 	sh.sweepAt = now.Add(sh.c.config().OffsetsRetentionCheck)
 	sh.c.s.log.Debug("group coordinator: shard loaded", "shard", sh.co.Shard, "epoch", sh.co.Epoch, "groups", len(sh.groups))
@@ -256,7 +264,9 @@ func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bo
 		timer.Reset(time.Until(sh.nextDeadline()))
 		select {
 		case fn := <-inputs:
-			fn(time.Now())
+			began := time.Now()
+			fn(began)
+			sh.c.metrics.processingTime.observe(time.Since(began))
 		case err := <-sh.written:
 			if err != nil {
 				if ctx.Err() != nil {
@@ -302,6 +312,7 @@ func (sh *shard) wait(give func(group.Output)) group.Token {
 // stepped lets out what a step of the group has brought.
 func (sh *shard) stepped(e *groupEntry) {
 	sh.answer(e)
+	sh.moved(e)
 	if e.unsaved() {
 		sh.enqueue(e)
 	}

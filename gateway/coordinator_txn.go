@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -21,6 +22,8 @@ type groupWriter struct {
 	// slots bound the transactions that are on their way, so that commits cannot starve leases and leadership.
 	slots *semaphore.Weighted
 	wg    sync.WaitGroup
+	// flushed is how long transactions took.
+	flushed *latency
 
 	mu struct {
 		sync.Mutex
@@ -123,7 +126,10 @@ func (w *groupWriter) execute(batch []*shardWrite) {
 			}
 		})()
 	}
-	for i, r := range w.meta.ChangeShards(ctx, changes) {
+	began := time.Now()
+	results := w.meta.ChangeShards(ctx, changes)
+	w.flushed.observe(time.Since(began))
+	for i, r := range results {
 		batch[i].result <- r
 	}
 }

@@ -27,6 +27,7 @@ type offsetChange struct {
 	// edits that set something are of different keys. What is written is taken off; checked: each of them fits.
 	edits   []chunkEdit
 	checked bool
+	expiry  bool // of what nobody asked for
 	// wholeGroup deletes the group with everything that it has, if it still is empty then.
 	wholeGroup bool
 	reply      func(error)
@@ -59,6 +60,8 @@ type batchPart struct {
 	deleted bool
 	chunks  map[metadata.ChunkID][]metadata.CommittedOffset
 	replies []func(error)
+	// committed, expired and deleted count partitions.
+	committed, expired, deletedOffsets int
 }
 
 // change lets a change of offsets wait to be written.
@@ -207,13 +210,15 @@ func (sh *shard) gatherChanges(p *batchPart, room groupRoom) (left bool) {
 		for len(c.edits) > 0 {
 			edit := &c.edits[0]
 			before, touched := p.chunks[edit.id]
-			list := edit.apply(e.current(p, edit.id))
+			old := e.current(p, edit.id)
+			list := edit.apply(old)
 			size := sizeOf(list)
 			grown := used - sizeOf(before) + size
 			if !touched && len(p.chunks) >= room.chunks || grown > room.bytes && grown > used {
 				return true
 			}
 			p.chunks[edit.id], used = list, grown
+			p.tally(c, len(edit.set), len(old)-len(list))
 			c.edits = c.edits[1:]
 		}
 		if c.wholeGroup {
@@ -222,6 +227,18 @@ func (sh *shard) gatherChanges(p *batchPart, room groupRoom) (left bool) {
 		sh.drop(e, p, c, nil)
 	}
 	return false
+}
+
+// tally counts what an edit does.
+func (p *batchPart) tally(c *offsetChange, set, gone int) {
+	p.committed += set
+	switch {
+	case set > 0:
+	case c.expiry:
+		p.expired += gone
+	default:
+		p.deletedOffsets += gone
+	}
 }
 
 // checkSizes refuses a change of which something is too large before any of it is written, which may take several transactions. No other
@@ -352,6 +369,10 @@ func (sh *shard) wrote() {
 		case p.state:
 			e.rev, e.pages = sh.revision, p.pages
 		}
+		m := sh.c.metrics
+		m.commits.Add(float64(p.committed))
+		m.expired.Add(float64(p.expired))
+		m.deleted.Add(float64(p.deletedOffsets))
 		for id, list := range p.chunks {
 			if len(list) == 0 {
 				delete(e.chunks, id)
@@ -399,7 +420,7 @@ func (sh *shard) sweep(now time.Time) {
 			}
 		}
 		if len(edits) > 0 {
-			sh.change(e, &offsetChange{edits: edits, reply: func(error) {}})
+			sh.change(e, &offsetChange{edits: edits, expiry: true, reply: func(error) {}})
 		}
 		if !kept && e.unused() && !e.unsaved() && (e.rev != 0 || len(e.chunks) > 0) {
 			sh.change(e, &offsetChange{wholeGroup: true, reply: func(error) {}})
