@@ -227,9 +227,13 @@ func TestJointCommitFenced(t *testing.T) {
 		if codes != [2]Code{codeNotCoordinator, codeNone} {
 			t.Errorf("codes %v", codes)
 		}
-		n.coordinating()
 		for id, want := range map[string]int64{one: -1, two: 5} {
-			if got := fetchedOffset(n.dial().do(pipedFetch, fetchOf(id))); got != want {
+			var resp *kmsg.OffsetFetchResponse
+			n.await("a coordinator", func() bool { // the shard has to be taken again
+				resp = n.dial().do(pipedFetch, fetchOf(id)).(*kmsg.OffsetFetchResponse)
+				return resp.ErrorCode == 0
+			})
+			if got := fetchedOffset(resp); got != want {
 				t.Errorf("group %s has offset %d, want %d", id, got, want)
 			}
 		}
