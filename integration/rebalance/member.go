@@ -101,11 +101,11 @@ func (m *member) join(ctx context.Context) (generation int32, err error) {
 	var joined *kmsg.JoinGroupResponse
 	for {
 		req.MemberID = m.id
-		if joined, err = req.RequestWith(ctx, m.cl); err != nil {
-			return 0, fmt.Errorf("join: %w", err)
+		if joined, err = req.RequestWith(ctx, m.cl); err == nil {
+			m.id = joined.MemberID
+			err = kerr.ErrorForCode(joined.ErrorCode)
 		}
-		m.id = joined.MemberID
-		if err = kerr.ErrorForCode(joined.ErrorCode); err == nil {
+		if err == nil {
 			break
 		}
 		if errors.Is(err, kerr.UnknownMemberID) { // it was somebody before this coordinator
@@ -126,7 +126,7 @@ func (m *member) join(ctx context.Context) (generation int32, err error) {
 	if err == nil {
 		err = kerr.ErrorForCode(synced.ErrorCode)
 	}
-	if errors.Is(err, kerr.RebalanceInProgress) {
+	if errors.Is(err, kerr.RebalanceInProgress) || m.again(ctx, err) {
 		return 0, nil
 	}
 	if err != nil {

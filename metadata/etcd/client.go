@@ -63,6 +63,7 @@ func (c *Config) Validate() error {
 type Client struct {
 	c     *clientv3.Client
 	kv    KVServer
+	local *local // kv, where the member is in this process
 	lease pb.LeaseClient
 }
 
@@ -102,11 +103,12 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd %s: %w", strings.Join(cfg.Endpoints, ","), err)
 	}
-	kv := cfg.Inside
-	if kv == nil {
-		kv = remote{pb.NewKVClient(c.ActiveConnection())}
+	out := &Client{c: c, kv: remote{pb.NewKVClient(c.ActiveConnection())}, lease: pb.NewLeaseClient(c.ActiveConnection())}
+	if cfg.Inside != nil {
+		out.local = newLocal(cfg.Inside)
+		out.kv = out.local
 	}
-	return &Client{c: c, kv: kv, lease: pb.NewLeaseClient(c.ActiveConnection())}, nil
+	return out, nil
 }
 
 // Open makes a client, waits until etcd answers, and refuses a release of etcd that is known to lose leases or data.
@@ -323,6 +325,9 @@ func (c *Client) Compact(ctx context.Context, rev metadata.Revision) error {
 
 // Close implements metadata.KV.
 func (c *Client) Close() error {
+	if c.local != nil {
+		c.local.Close()
+	}
 	if err := c.c.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("closing the etcd client: %w", err)
 	}

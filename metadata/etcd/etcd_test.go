@@ -4,6 +4,7 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"sync"
@@ -130,6 +131,40 @@ func TestKV(t *testing.T) {
 	m := startMember(t, t.TempDir(), embed.Options{})
 	t.Run("connected", func(t *testing.T) { metadatatest.KV(t, m.harness(m.client)) })
 	t.Run("inside", func(t *testing.T) { metadatatest.KV(t, m.harness(m.clientInside)) })
+}
+
+// TestCloseInside: a closed client asks nothing of a member in its process, which may be stopped then, and what was under way has ended.
+func TestCloseInside(t *testing.T) {
+	m := startMember(t, t.TempDir(), embed.Options{UnsafeNoFsync: true})
+	c := m.clientInside(t)
+	put := metadata.Txn{Then: []metadata.Op{{Kind: metadata.OpPut, Key: "k", Value: []byte("v")}}}
+	var g errgroup.Group
+	for range 8 {
+		g.Go(func() error {
+			for {
+				_, err := c.Txn(context.Background(), put)
+				if errors.Is(err, metadata.ErrUnknown) {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if _, err := c.Txn(t.Context(), put); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	m.stop()
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Range(t.Context(), metadata.RangeRequest{Key: "k"}); !errors.Is(err, metadata.ErrUnavailable) {
+		t.Errorf("a read after the end: %v", err)
+	}
 }
 
 // TestThreeMembers: a store whose members lie in three processes passes the same suite.
