@@ -19,8 +19,8 @@ import (
 
 // holdWrites keeps the node's transactions for groups from being sent until the function that it returns is called.
 func (n *node) holdWrites() (release func()) {
-	check(n.t, n.server.groups.writer.slots.Acquire(context.Background(), maxGroupWrites))
-	return func() { n.server.groups.writer.slots.Release(maxGroupWrites) }
+	check(n.t, n.server.groups.writes.Acquire(context.Background(), maxGroupWrites))
+	return func() { n.server.groups.writes.Release(maxGroupWrites) }
 }
 
 // commitOf is a request to commit one offset of partition 0 of topic t.

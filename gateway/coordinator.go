@@ -51,8 +51,9 @@ func groupCode(err error) Code {
 // another live node is.
 type coordinators struct {
 	s      *Server
-	writer *groupWriter
+	writes *semaphore.Weighted // a node's transactions for groups that change something
 	reads  *semaphore.Weighted
+	writer *groupWriter
 	kick   chan struct{}
 	wg     sync.WaitGroup
 	// metrics is set before anything runs.
@@ -66,9 +67,10 @@ type coordinators struct {
 }
 
 func newCoordinators(s *Server) *coordinators {
-	c := &coordinators{s: s, writer: newGroupWriter(s.meta), reads: semaphore.NewWeighted(maxGroupReads), kick: make(chan struct{}, 1)}
+	c := &coordinators{s: s, writes: semaphore.NewWeighted(maxGroupWrites), reads: semaphore.NewWeighted(maxGroupReads), kick: make(chan struct{}, 1)}
 	c.mu.shards = map[int32]*shard{}
 	c.mu.released = map[int32]metadata.Revision{}
+	c.writer = newGroupWriter(s.meta, c.writes)
 	c.metrics = newGroupMetrics(c)
 	c.writer.flushed = c.metrics.flushTime
 	return c

@@ -18,8 +18,7 @@ import (
 // transaction can be sent shares it: a transaction costs the store much, a further change in it little. There is no timer: with
 // nothing under way a change leaves at once.
 type groupWriter struct {
-	meta *metadata.Store
-	// slots bound the transactions that are on their way, so that commits cannot starve leases and leadership.
+	meta  *metadata.Store
 	slots *semaphore.Weighted
 	wg    sync.WaitGroup
 	// flushed is how long transactions took.
@@ -42,8 +41,8 @@ type shardWrite struct {
 	result     chan metadata.ShardResult // has room for it
 }
 
-func newGroupWriter(meta *metadata.Store) *groupWriter {
-	return &groupWriter{meta: meta, slots: semaphore.NewWeighted(maxGroupWrites)}
+func newGroupWriter(meta *metadata.Store, slots *semaphore.Weighted) *groupWriter {
+	return &groupWriter{meta: meta, slots: slots}
 }
 
 // change makes a shard's change. When ctx ends first, the change may still happen.
@@ -69,7 +68,7 @@ func (w *groupWriter) change(ctx context.Context, sc metadata.ShardChange) (meta
 // wantsSenderLocked: one transaction is on its way, since two of half the size take the store longer. Further ones are sent when more waits
 // than one can take, which is so where the store is far away.
 func (w *groupWriter) wantsSenderLocked() bool {
-	return w.mu.senders == 0 || w.mu.senders < maxGroupWrites && (w.mu.ops > maxGroupTxnOps || w.mu.bytes > maxGroupTxnBytes)
+	return w.mu.senders == 0 || w.mu.senders < maxJointWrites && (w.mu.ops > maxGroupTxnOps || w.mu.bytes > maxGroupTxnBytes)
 }
 
 // send sends transactions as long as something waits.

@@ -6,8 +6,8 @@
 #
 #   VARVE_KAFKA    script that starts and stops Apache Kafka; by default tools/kafka/kafka of a folder beside this checkout
 #
-# ROUNDS (default 3; one more before them does not count). Further arguments go to integration/rebalance. The first join of a classic group
-# waits for group.initial.rebalance.delay.ms, 3 s in both.
+# ROUNDS (default 3; one more before them does not count). Further arguments go to integration/rebalance. In both systems
+# group.initial.rebalance.delay.ms is 0, else it would be most of what is measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/local.sh
@@ -37,9 +37,9 @@ cleanup() {
 trap cleanup EXIT
 
 go build -o "$dir/rebalance" ./integration/rebalance
-bin/varve dev --data "$dir/varve" --listeners "PLAINTEXT://127.0.0.1:$port" --http "127.0.0.1:$http" >"$dir/varve.log" 2>&1 &
+bin/varve dev --data "$dir/varve" --listeners "PLAINTEXT://127.0.0.1:$port" --http "127.0.0.1:$http" --set group.initial.rebalance.delay.ms=0 >"$dir/varve.log" 2>&1 &
 node=$!
-"$kafka" start "$dir/kafka" -p "$peer" >/dev/null
+"$kafka" start "$dir/kafka" -p "$peer" -o group.initial.rebalance.delay.ms=0 >/dev/null
 for _ in $(seq 100); do
 	! listens "$port" || break
 	sleep 0.1

@@ -42,6 +42,9 @@ func main() {
 	}
 }
 
+// settle is longer than group.consumer.assignment.interval.ms, 1 s: what follows shall not wait for what is left of it.
+const settle = 2 * time.Second
+
 // broker is one system under test.
 type broker struct {
 	name, seed, topic string
@@ -130,6 +133,7 @@ func (b *broker) measure(ctx context.Context, s *settings, kind string, counts b
 	if err := stable("all join", began); err != nil {
 		return err
 	}
+	time.Sleep(settle)
 	began = time.Now()
 	last, err := start()
 	if err != nil {
@@ -138,6 +142,7 @@ func (b *broker) measure(ctx context.Context, s *settings, kind string, counts b
 	if err := stable("one more joins", began); err != nil {
 		return err
 	}
+	time.Sleep(settle)
 	began = time.Now()
 	g.dismiss(last)
 	close(last.leave)
