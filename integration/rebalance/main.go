@@ -200,7 +200,7 @@ func report(brokers []*broker) {
 		var medians []float64
 		for _, b := range brokers {
 			all := slices.SortedFunc(slices.Values(b.took[what]), cmp.Compare)
-			m := all[len(all)/2].Seconds()
+			m := (all[(len(all)-1)/2] + all[len(all)/2]).Seconds() / 2
 			medians = append(medians, m)
 			row += fmt.Sprintf(" %.2f (%.2f–%.2f) |", m, all[0].Seconds(), all[len(all)-1].Seconds())
 		}
