@@ -44,6 +44,7 @@ type Broker struct {
 	log     *slog.Logger
 	metrics *metrics
 
+	verifier  TxnVerifier // nil: transactional batches are refused
 	session   atomic.Pointer[metadata.Session]
 	producers atomic.Int64        // idempotent producers remembered, all partitions together
 	leaving   atomic.Bool         // no new leadership, and none kept
@@ -54,6 +55,7 @@ type Broker struct {
 	isrWork   *workSet // in-sync sets to be changed
 	evictWork *workSet // hot logs of followers to be trimmed
 	moveWork  *workSet // leaderships to be handed over
+	peers     peerPool
 
 	// keepRoles' own.
 	swept    bool // hot logs of deleted topics were removed
@@ -147,6 +149,7 @@ func (b *Broker) Run(ctx context.Context) error {
 		}
 	})
 	err := g.Wait()
+	b.peers.close()
 	b.endAll()
 	if errors.Is(err, context.Canceled) {
 		return nil

@@ -12,6 +12,10 @@
 //   - B3: a batch is appended at most once per (producer, epoch, sequence).
 //   - B4: consumers never see at or above the high watermark, or the last stable offset when they read committed.
 //   - B5: a role lives in one scope and ends with its epoch.
+//   - B6: a transaction begins on a partition only when its coordinator confirmed it and nothing ended it since. It is open until its
+//     marker is below the high watermark, and no marker of another transaction ends it.
+//   - B7: what is known of producers and transactions is a function of the log, the same for who leads, follows, restarts, or starts at
+//     the end of the bucket.
 //
 // Lock order: Broker.mu before Partition.mu before nothing. No I/O, callback or channel wait happens under Partition.mu;
 // queueing to the hot log is neither.

@@ -35,8 +35,18 @@ var (
 	ErrOutOfOrderSequence = errors.New("broker: out of order sequence number")
 	// ErrInvalidProducerEpoch: the producer's epoch is older than the partition has seen.
 	ErrInvalidProducerEpoch = errors.New("broker: producer epoch is older than the newest known")
-	// ErrInvalidTxnState: a transactional batch outside any transaction.
-	ErrInvalidTxnState = errors.New("broker: no transaction is open for this producer on the partition")
+	// ErrInvalidTxnState: a batch that does not fit the transaction that is open here, or stands outside any.
+	ErrInvalidTxnState = errors.New("broker: the batch does not belong to the producer's transaction on the partition")
+	// ErrTxnNotAdded: the coordinator does not have the partition in a transaction of the producer that is under way.
+	ErrTxnNotAdded = errors.New("broker: the partition is not in the producer's transaction")
+	// ErrTxnConcurrent: the coordinator is still ending the producer's last transaction.
+	ErrTxnConcurrent = errors.New("broker: the producer's last transaction is being ended")
+	// ErrTxnUnavailable: the coordinator could not be asked, or what it said was overtaken; nothing was stored.
+	ErrTxnUnavailable = errors.New("broker: the transaction cannot be verified now")
+	// ErrProducerIDMapping: the transactional id has another producer id.
+	ErrProducerIDMapping = errors.New("broker: the transactional id has another producer id")
+	// ErrCoordinatorFenced: a marker from a coordinator that has a successor.
+	ErrCoordinatorFenced = errors.New("broker: coordinator epoch of the marker is older than the newest known")
 	// ErrDiskFull: the disk of the hot log is full; produce is refused, everything else goes on.
 	ErrDiskFull = errors.New("broker: the disk of the hot log is full")
 	// ErrBusy: too much is queued; nothing was stored.

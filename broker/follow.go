@@ -23,7 +23,7 @@ type following struct {
 	epoch     record.Epoch
 	unclean   record.Epoch // of the partition's last unclean election, 0 for none
 	fetcher   *fetcher
-	producers map[int64]*producer
+	producers *producers
 }
 
 // errStaleRole: the role in which something was begun has ended.
@@ -105,6 +105,7 @@ func (p *Partition) beginFollowing(f *following) error {
 	p.mu.follow, p.mu.end = f, p.log.AppendedEnd()
 	// Not the tiered end: what lies below it here has not been compared with the leader's yet, and need not be what was committed.
 	p.mu.hw = min(max(p.mu.hw, p.log.Meta().HighWatermark, head.LogStart), p.mu.end)
+	producers.committed(p.mu.hw)
 	p.mu.logStart = max(p.mu.logStart, head.LogStart)
 	p.mu.epochs = record.MergeEpochs(head.EpochChain, p.log.Epochs())
 	return nil
@@ -188,35 +189,43 @@ func (p *Partition) rebuildProducers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: manifest of %s: %w", ErrStorage, p.id, err)
 	}
-	known := map[int64]*producer{}
 	from := p.log.Start()
+	known := newProducers(from)
 	if v.Head.TieredEnd <= p.log.AppendedEnd() {
 		stored, err := p.tierProducers(ctx, v)
 		if err != nil {
 			return err
 		}
 		for _, s := range stored {
-			entry, _ := decodeProducer(s.State) // checked
-			known[s.ID] = &entry
+			if err := known.load(s.ID, s.State); err != nil {
+				return err // cannot be: checked
+			}
 		}
 		from = max(from, v.Head.TieredEnd)
 	}
+	// What was aborted below is still known here: a truncation takes away what lies above.
+	err = p.log.Producers(func(key int64, state []byte) error {
+		if key < abortKey || record.Offset(key&^abortKey) >= from {
+			return nil
+		}
+		return known.load(key, state)
+	})
+	if err != nil {
+		return fmt.Errorf("loading the producers of %s: %w", p.id, err)
+	}
+	known.settle()
 	now := time.Now().UnixMilli()
 	err = p.log.Scan(from, p.log.AppendedEnd(), func(b record.Batch) error {
-		if pid := b.ProducerID(); pid >= 0 && b.BaseOffset() >= from {
-			next := known[pid].with(b, appendTime(b), now)
-			known[pid] = &next
+		if b.BaseOffset() >= from {
+			c := known.change(b, appendTime(b), now)
+			known.remember(&c)
 		}
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("rebuilding the producers of %s: %w", p.id, err)
 	}
-	producers := make([]hotlog.Producer, 0, len(known))
-	for pid, entry := range known {
-		producers = append(producers, hotlog.Producer{ID: pid, State: entry.encode(nil)})
-	}
-	return p.log.ReplaceProducers(producers)
+	return p.log.ReplaceProducers(known.stored())
 }
 
 // appendTime is the log append time of a batch as a producer's entry keeps it.
@@ -227,20 +236,13 @@ func appendTime(b record.Batch) int64 {
 	return -1
 }
 
-func (p *Partition) loadProducers() (map[int64]*producer, error) {
-	producers := map[int64]*producer{}
-	err := p.log.Producers(func(pid int64, state []byte) error {
-		entry, err := decodeProducer(state)
-		if err != nil {
-			return err
-		}
-		producers[pid] = &entry
-		return nil
-	})
-	if err != nil {
+func (p *Partition) loadProducers() (*producers, error) {
+	known := newProducers(p.log.Start())
+	if err := p.log.Producers(known.load); err != nil {
 		return nil, fmt.Errorf("loading the producers of %s: %w", p.id, err)
 	}
-	return producers, nil
+	known.settle()
+	return known, nil
 }
 
 // startInside lets an empty log begin where the first batch does: a log start may lie inside a batch, of which the leader has the whole.
@@ -257,10 +259,7 @@ func (p *Partition) startInside(f *following, data []byte) error {
 	}
 	p.mu.cutting = true
 	defer p.endCut()
-	producers := make([]hotlog.Producer, 0, len(f.producers))
-	for pid, entry := range f.producers {
-		producers = append(producers, hotlog.Producer{ID: pid, State: entry.encode(nil)})
-	}
+	producers := f.producers.stored()
 	p.mu.Unlock()
 	if err := p.log.Reset(b.BaseOffset(), p.log.Epochs(), producers); err != nil {
 		return fmt.Errorf("starting %s at %d: %w", p.id, b.BaseOffset(), err)
@@ -269,6 +268,7 @@ func (p *Partition) startInside(f *following, data []byte) error {
 	defer p.mu.Unlock()
 	p.mu.end = p.log.AppendedEnd()
 	p.mu.hw = min(p.mu.hw, p.mu.end)
+	f.producers.aborted.floor = min(f.producers.aborted.floor, b.BaseOffset())
 	if p.mu.follow != f {
 		return errStaleRole
 	}
@@ -341,19 +341,12 @@ func (p *Partition) appendCopies(f *following, data []byte) (end record.Offset, 
 }
 
 func (p *Partition) copyLocked(f *following, b record.Batch) error {
-	pid := b.ProducerID()
-	var entry producer
-	var state []byte
-	if pid >= 0 {
-		entry = f.producers[pid].with(b, appendTime(b), time.Now().UnixMilli())
-		state = entry.encode(f.fetcher.scratch[:0])
-	}
-	if err := p.log.Append(b, pid, state); err != nil {
+	c := f.producers.change(b, appendTime(b), time.Now().UnixMilli())
+	key, state := c.encode(f.fetcher.scratch[:0])
+	if err := p.log.Append(b, key, state); err != nil {
 		return appendError(p.id, err)
 	}
-	if pid >= 0 {
-		f.producers[pid] = &entry
-	}
+	f.producers.remember(&c)
 	if x := p.mu.times; x != nil {
 		x.add(b)
 	} else if x := p.mu.timesTail; x != nil {
@@ -376,6 +369,7 @@ func (p *Partition) learn(f *following, hw, logStart record.Offset) {
 		evict = p.mu.hw < p.mu.head.TieredEnd // so far it kept the hot log from being trimmed
 		p.mu.hw, moved = to, true
 		p.log.SetHighWatermark(to)
+		f.producers.committed(to)
 	}
 	if logStart > p.mu.logStart {
 		p.mu.logStart, moved = logStart, true
@@ -433,6 +427,7 @@ func (p *Partition) truncateTo(f *following, d EpochEnd) error {
 	}
 	f.producers = producers
 	p.mu.hw = min(p.mu.hw, p.mu.end) // it may have been a log start above what was known to be committed
+	producers.committed(p.mu.hw)
 	p.mu.epochs = record.MergeEpochs(p.mu.head.EpochChain, p.log.Epochs())
 	if p.log.Meta().ProducersStale {
 		p.mu.follow = nil // it begins anew once they are rebuilt

@@ -9,6 +9,16 @@ import "time"
 var maxProducersPerPartition = 100_000
 
 const (
+	// txnVerifyTimeout bounds one question to a transaction coordinator: the connection that asks is not read meanwhile.
+	txnVerifyTimeout = 5 * time.Second
+	// txnConcurrentWait and txnConcurrentPause are how long, and how often, a coordinator that is still ending the last transaction is
+	// asked again (Kafka's add.partitions.to.txn.retry.backoff.max.ms and .ms).
+	txnConcurrentWait  = 100 * time.Millisecond
+	txnConcurrentPause = 20 * time.Millisecond
+	// maxTxnGuards bounds the verifications under way, or refused lately, of one partition (about 60 B each).
+	maxTxnGuards = 10_000
+	// lateTxnFactor is after how many of the longest timeout an open transaction is late.
+	lateTxnFactor = 2
 	// producerWindow is how many of a producer's last batches are recognised when sent again: Kafka's number, and the most
 	// that a client has in flight.
 	producerWindow = 5
@@ -38,6 +48,11 @@ const (
 	// replicaFetchBytes and replicaPartitionBytes bound one answer; a first batch that is larger comes whole.
 	replicaFetchBytes     = 10 << 20
 	replicaPartitionBytes = 1 << 20
+	// peerAskTimeout bounds an answer that is no fetch's: longer than a marker waits for the high watermark.
+	peerAskTimeout = 10 * time.Second
+	// maxIdlePeers is how many connections per node are kept for the next request, maxPeerIdle how long: less than a listener's own limit.
+	maxIdlePeers = 4
+	maxPeerIdle  = time.Minute
 	// maxPeerFrame bounds an answer: the bytes asked for, one batch of the largest size, and what stands around them.
 	maxPeerFrame = 256 << 20
 	// maxPeerBuffer is the largest buffer that a connection keeps for the next answer.

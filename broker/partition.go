@@ -64,7 +64,8 @@ type leadership struct {
 	session   *metadata.Session // the registration it was taken under, and ends with
 	isr       *isr.State
 	replicas  int // replication factor
-	producers map[int64]*producer
+	producers *producers
+	guards    map[guardKey]*TxnGuard
 	acksOne   pendingQueue // waits for the own durable end
 	acksAll   pendingQueue // waits for the high watermark
 	scratch   [maxProducerBytes]byte
@@ -85,6 +86,9 @@ type leadership struct {
 // AppendOptions says how an append is to be acknowledged.
 type AppendOptions struct {
 	Acks int16 // -1, 0 or 1
+	// Guard and Revision are of a transactional batch that the coordinator has confirmed. Nil: its transaction is under way here.
+	Guard    *TxnGuard
+	Revision metadata.Revision
 }
 
 // Append assigns offsets to batch, which record.Validate accepted, and queues it. It never waits: the outcome is in pend once
@@ -105,24 +109,14 @@ func (p *Partition) Append(batch record.Batch, o AppendOptions, w *Wait, pend *P
 
 // appendLocked tells whether pend now waits in a queue; if not it is to be decided with err.
 func (p *Partition) appendLocked(batch record.Batch, o AppendOptions, pend *Pending) (wait bool, err error) {
-	lead, err := p.leadingLocked()
+	lead, err := p.acceptingLocked(o.Acks)
 	if err != nil {
 		return false, err
 	}
-	if lead.moving || p.broker.leaving.Load() {
-		return false, ErrNotLeader
-	}
 	pend.LogStart = p.mu.logStart
-	if o.Acks == -1 && !lead.isr.Enough() {
-		return false, fmt.Errorf("%w: %d in sync, %d needed", ErrNotEnoughReplicas, len(lead.isr.Members()), lead.isr.MinISR())
-	}
-	if batch.IsTransactional() {
-		return false, fmt.Errorf("%w: producer %d", ErrInvalidTxnState, batch.ProducerID())
-	}
-	pid := batch.ProducerID()
 	var known *producer
-	if pid >= 0 {
-		known = lead.producers[pid]
+	if pid := batch.ProducerID(); pid >= 0 {
+		known = lead.producers.byID[pid]
 		switch v := judge(known, batch); {
 		case v.err != nil:
 			return false, v.err
@@ -132,21 +126,50 @@ func (p *Partition) appendLocked(batch record.Batch, o AppendOptions, pend *Pend
 			return p.queueLocked(lead, o, pend, v.duplicate.next()), nil
 		}
 	}
-	batch.Stamp(p.mu.end, lead.Epoch)
-	var entry producer
-	var state []byte
-	if pid >= 0 {
-		entry = known.with(batch, pend.LogAppendTime, time.Now().UnixMilli())
-		state = entry.encode(lead.scratch[:0])
+	if err := lead.admitTxn(known, batch, &o); err != nil {
+		return false, err
 	}
-	if err := p.log.Append(batch, pid, state); err != nil {
+	batch.Stamp(p.mu.end, lead.Epoch)
+	if err := p.storeLocked(lead, batch, pend.LogAppendTime, o.Revision); err != nil {
+		return false, err
+	}
+	if o.Guard != nil {
+		delete(lead.guards, guardKey{batch.ProducerID(), batch.ProducerEpoch()}) // the open transaction stands for it
+	}
+	pend.Base = batch.BaseOffset()
+	return p.queueLocked(lead, o, pend, p.mu.end), nil
+}
+
+// acceptingLocked returns the leadership if something may be appended under it now.
+func (p *Partition) acceptingLocked(acks int16) (*leadership, error) {
+	lead, err := p.leadingLocked()
+	if err != nil {
+		return nil, err
+	}
+	if lead.moving || p.broker.leaving.Load() {
+		return nil, ErrNotLeader
+	}
+	if acks == -1 && !lead.isr.Enough() {
+		return nil, fmt.Errorf("%w: %d in sync, %d needed", ErrNotEnoughReplicas, len(lead.isr.Members()), lead.isr.MinISR())
+	}
+	return lead, nil
+}
+
+// storeLocked queues a stamped batch with what it does to its producer, and takes both into account.
+func (p *Partition) storeLocked(lead *leadership, batch record.Batch, appendTime int64, verified metadata.Revision) error {
+	c := lead.producers.change(batch, appendTime, time.Now().UnixMilli())
+	key, state := c.encode(lead.scratch[:0])
+	if err := p.log.Append(batch, key, state); err != nil {
 		if errors.Is(err, hotlog.ErrDiskFull) {
 			p.broker.moveWork.add(p.id) // another replica may have space
 		}
-		return false, appendError(p.id, err)
+		return appendError(p.id, err)
 	}
-	if pid >= 0 {
-		p.rememberLocked(lead, pid, known, entry)
+	if lead.producers.remember(&c) {
+		p.broker.producers.Add(1)
+	}
+	if t := c.entry.txn; t != nil && verified > t.revision {
+		t.revision = verified
 	}
 	if x := p.mu.times; x != nil {
 		x.add(batch)
@@ -155,18 +178,8 @@ func (p *Partition) appendLocked(batch record.Batch, o AppendOptions, pend *Pend
 	}
 	lead.outline.Add(batch)
 	p.mu.unsealed += int64(len(batch))
-	pend.Base = p.mu.end
 	p.mu.end = batch.NextOffset()
-	return p.queueLocked(lead, o, pend, p.mu.end), nil
-}
-
-func (p *Partition) rememberLocked(lead *leadership, pid int64, known *producer, entry producer) {
-	if known != nil {
-		*known = entry
-		return
-	}
-	lead.producers[pid] = &entry
-	p.broker.producers.Add(1)
+	return nil
 }
 
 // queueLocked makes pend wait for its acknowledgement unless that is due already.
@@ -255,6 +268,7 @@ func (p *Partition) advanceLocked(lead *leadership) *Pending {
 	invariant.Check(hw >= p.mu.hw, "I1: the high watermark never decreases within an epoch")
 	p.mu.hw = hw
 	p.log.SetHighWatermark(hw)
+	lead.producers.committed(hw)
 	return lead.acksAll.take(hw)
 }
 
@@ -281,7 +295,7 @@ func (p *Partition) Marks() Marks {
 	defer p.mu.Unlock()
 	m := Marks{
 		LogStart: p.mu.logStart, Local: max(p.log.Start(), p.mu.logStart), TieredEnd: p.mu.head.TieredEnd,
-		HW: p.mu.hw, LSO: p.mu.hw, LogEnd: p.mu.end, Epoch: record.NoEpoch, Leading: p.mu.lead != nil, Following: p.mu.follow != nil,
+		HW: p.mu.hw, LSO: p.lsoLocked(), LogEnd: p.mu.end, Epoch: record.NoEpoch, Leading: p.mu.lead != nil, Following: p.mu.follow != nil,
 		TieredSize: p.mu.head.TieredBytes, HotSize: p.log.Bytes(),
 	}
 	if l := p.mu.lead; l != nil {

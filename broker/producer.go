@@ -3,20 +3,10 @@
 package broker
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 
 	"github.com/varve/varve/record"
-)
-
-// producerFormat is the format number of a stored producer entry; docs/formats/producer.md has the layout.
-const producerFormat = 1
-
-const (
-	producerHeadBytes  = 1 + 2 + 8 + 1
-	producerBatchBytes = 4 + 4 + 8 + 8
-	maxProducerBytes   = producerHeadBytes + producerWindow*producerBatchBytes
 )
 
 // sentBatch is one batch of an idempotent producer that this partition stored.
@@ -35,13 +25,38 @@ func (b *sentBatch) records() int32 {
 
 func (b *sentBatch) next() record.Offset { return b.base + record.Offset(b.records()) }
 
+// noCoordinator is the coordinator epoch of a producer that no marker came for.
+const noCoordinator int32 = -1
+
 // producer is what a partition remembers of one idempotent producer.
 type producer struct {
 	epoch    int16
 	n        int8                      // batches known, oldest first
+	fresh    bool                      // a marker told of the epoch: its sequences begin at 0
 	lastUsed int64                     // ms since the epoch
 	batches  [producerWindow]sentBatch // of this epoch
+
+	coordinatorEpoch int32         // of the last marker
+	at               record.Offset // the last batch, of a producer that ever was transactional
+	first, marker    record.Offset // of its last transaction; marker is NoOffset while it is open
+	txnEpoch         int16         // of that transaction's batches
+	aborted          record.Offset // its last abort marker here; not stored
+	txn              *txn          // in the partition's list while it is not over; not stored
 }
+
+// newProducer is one of whom nothing is known but that it exists.
+func newProducer(epoch int16, now int64) producer {
+	return producer{
+		epoch: epoch, lastUsed: now, coordinatorEpoch: noCoordinator,
+		at: record.NoOffset, first: record.NoOffset, marker: record.NoOffset, aborted: record.NoOffset,
+	}
+}
+
+// open tells whether the producer has a transaction under way here.
+func (p *producer) open() bool { return p != nil && p.first >= 0 && p.marker < 0 }
+
+// transactional tells whether there is more to store than the window.
+func (p *producer) transactional() bool { return p.coordinatorEpoch != noCoordinator || p.first >= 0 }
 
 // verdict is what the producer window says about a batch.
 type verdict struct {
@@ -79,7 +94,7 @@ func judge(p *producer, b record.Batch) verdict {
 	switch {
 	case epoch < p.epoch:
 		return verdict{err: fmt.Errorf("%w: producer %d sent epoch %d, %d is known", ErrInvalidProducerEpoch, b.ProducerID(), epoch, p.epoch)}
-	case epoch > p.epoch:
+	case epoch > p.epoch, p.fresh:
 		if first != 0 {
 			return verdict{err: fmt.Errorf("%w: producer %d begins epoch %d with sequence %d instead of 0", ErrOutOfOrderSequence, b.ProducerID(), epoch, first)}
 		}
@@ -91,11 +106,15 @@ func judge(p *producer, b record.Batch) verdict {
 	return verdict{}
 }
 
-// with returns the producer's entry after it stored b.
+// with returns the producer's entry after it stored b, which is not a control batch.
 func (p *producer) with(b record.Batch, logAppendTime, now int64) producer {
-	next := producer{epoch: b.ProducerEpoch(), lastUsed: now}
-	if p != nil && p.epoch == next.epoch {
-		next.n, next.batches = p.n, p.batches
+	next := newProducer(b.ProducerEpoch(), now)
+	if p != nil {
+		next.coordinatorEpoch, next.aborted, next.txn = p.coordinatorEpoch, p.aborted, p.txn
+		next.first, next.marker, next.txnEpoch = p.first, p.marker, p.txnEpoch
+		if p.epoch == next.epoch {
+			next.n, next.batches = p.n, p.batches
+		}
 	}
 	if next.n == producerWindow {
 		copy(next.batches[:], next.batches[1:])
@@ -106,48 +125,54 @@ func (p *producer) with(b record.Batch, logAppendTime, now int64) producer {
 		base: b.BaseOffset(), timestamp: logAppendTime,
 	}
 	next.n++
+	next.at = b.BaseOffset()
+	if b.IsTransactional() && !p.open() {
+		next.first, next.marker, next.txnEpoch, next.txn = b.BaseOffset(), record.NoOffset, next.epoch, nil
+	}
 	return next
 }
 
-// encode appends the stored form:
-//
-//	format u8 | epoch i16 | last used i64 | count u8 | count × { first sequence i32 | last sequence i32 | base offset i64 | append time i64 }
-func (p *producer) encode(dst []byte) []byte {
-	dst = append(dst, producerFormat)
-	dst = binary.BigEndian.AppendUint16(dst, uint16(p.epoch))
-	dst = binary.BigEndian.AppendUint64(dst, uint64(p.lastUsed))
-	dst = append(dst, byte(p.n))
-	for i := range p.batches[:p.n] {
-		b := &p.batches[i]
-		dst = binary.BigEndian.AppendUint32(dst, uint32(b.firstSeq))
-		dst = binary.BigEndian.AppendUint32(dst, uint32(b.lastSeq))
-		dst = binary.BigEndian.AppendUint64(dst, uint64(b.base))
-		dst = binary.BigEndian.AppendUint64(dst, uint64(b.timestamp))
-	}
-	return dst
-}
-
-func decodeProducer(v []byte) (producer, error) {
-	var p producer
-	if len(v) < producerHeadBytes {
-		return p, fmt.Errorf("broker: producer entry of %d bytes is cut short", len(v))
-	}
-	if v[0] > producerFormat {
-		return p, fmt.Errorf("broker: producer entry has format %d, this binary reads up to %d: start a newer varve", v[0], producerFormat)
-	}
-	p.epoch = int16(binary.BigEndian.Uint16(v[1:]))
-	p.lastUsed = int64(binary.BigEndian.Uint64(v[3:]))
-	n := int(v[11])
-	if n > producerWindow || len(v) != producerHeadBytes+n*producerBatchBytes {
-		return p, fmt.Errorf("broker: producer entry with %d batches has %d bytes", n, len(v))
-	}
-	p.n = int8(n)
-	for i := range p.batches[:n] {
-		e := v[producerHeadBytes+i*producerBatchBytes:]
-		p.batches[i] = sentBatch{
-			firstSeq: int32(binary.BigEndian.Uint32(e)), lastSeq: int32(binary.BigEndian.Uint32(e[4:])),
-			base: record.Offset(binary.BigEndian.Uint64(e[8:])), timestamp: int64(binary.BigEndian.Uint64(e[16:])),
+// withMarker returns the producer's entry after the marker in b ended its transaction. A newer epoch begins its sequences anew.
+func (p *producer) withMarker(b record.Batch, m record.Marker, now int64) producer {
+	next := newProducer(b.ProducerEpoch(), now)
+	if p != nil {
+		next.first, next.marker, next.txnEpoch, next.aborted, next.txn = p.first, p.marker, p.txnEpoch, p.aborted, p.txn
+		if next.fresh = true; p.epoch == next.epoch {
+			next.n, next.batches, next.fresh = p.n, p.batches, p.fresh
 		}
 	}
-	return p, nil
+	next.at, next.coordinatorEpoch = b.BaseOffset(), max(m.CoordinatorEpoch, 0)
+	if p.open() {
+		next.marker = next.at
+		if !m.Commit {
+			next.aborted = next.at
+		}
+	}
+	return next
+}
+
+// below is the entry as it was at end: without the batches at or above it, and with the transaction that was open there. across is that
+// one if it was aborted, which the entry itself may not tell any more. ok is false when nothing is known of the producer as it was:
+// its epoch, above all, must not be one that only a batch above end told of, since that may not be committed.
+func (p *producer) below(end record.Offset, across *abortedTxn) (out producer, ok bool) {
+	out = *p
+	for out.n > 0 && out.batches[out.n-1].base >= end {
+		out.n--
+	}
+	switch {
+	case across != nil:
+		out.first, out.marker, out.txnEpoch = across.First, record.NoOffset, across.epoch
+	case out.first >= end:
+		out.first, out.marker = record.NoOffset, record.NoOffset
+	case out.marker >= end:
+		out.marker = record.NoOffset
+	}
+	if out.at < end {
+		return out, out.n > 0 || out.transactional()
+	}
+	out.at, out.fresh = end-1, false
+	if out.n == 0 && out.open() {
+		out.epoch = out.txnEpoch
+	}
+	return out, out.n > 0 || out.open()
 }

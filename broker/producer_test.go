@@ -83,9 +83,12 @@ func TestJudgeTable(t *testing.T) {
 
 func TestProducerEntryRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := producer{
-			epoch: rapid.Int16().Draw(t, "epoch"), lastUsed: rapid.Int64().Draw(t, "used"),
-			n: int8(rapid.IntRange(0, producerWindow).Draw(t, "n")),
+		p := newProducer(rapid.Int16().Draw(t, "epoch"), rapid.Int64().Draw(t, "used"))
+		p.n = int8(rapid.IntRange(0, producerWindow).Draw(t, "n"))
+		if rapid.Bool().Draw(t, "transactional") {
+			p.coordinatorEpoch, p.at = rapid.Int32().Draw(t, "coordinator"), record.Offset(rapid.Int64().Draw(t, "at"))
+			p.txnEpoch, p.fresh = rapid.Int16().Draw(t, "epoch of the transaction"), rapid.Bool().Draw(t, "fresh")
+			p.first, p.marker = record.Offset(rapid.Int64Min(0).Draw(t, "first")), record.Offset(rapid.Int64Min(-1).Draw(t, "marker"))
 		}
 		for i := range p.batches[:p.n] {
 			p.batches[i] = sentBatch{rapid.Int32().Draw(t, "f"), rapid.Int32().Draw(t, "l"), record.Offset(rapid.Int64().Draw(t, "o")), rapid.Int64().Draw(t, "t")}
@@ -101,7 +104,17 @@ func TestProducerEntryRoundTrip(t *testing.T) {
 		if _, err := decodeProducer(raw[:len(raw)-1]); err == nil {
 			t.Fatal("a cut entry was accepted")
 		}
-		raw[0]++
+		if p.open() {
+			if _, _, err := decodeAbort(p.encodeAbort(nil, 4)); err == nil {
+				t.Fatal("an abort marker's entry without an ended transaction was accepted")
+			}
+		} else if p.first >= 0 {
+			abort := p.encodeAbort(nil, 4)
+			if pid, again, err := decodeAbort(abort); err != nil || pid != 4 || again != p || len(abort) > maxProducerBytes {
+				t.Fatalf("%+v of %d in %d bytes, %v; want %+v", again, pid, len(abort), err, p)
+			}
+		}
+		raw[0] = txnFormat + 1
 		if _, err := decodeProducer(raw); err == nil {
 			t.Fatal("a newer format was accepted")
 		}

@@ -72,6 +72,13 @@ func (p *Partition) Read(req *ReadRequest, res *ReadResult) error {
 		if err != nil {
 			return fmt.Errorf("%w: reading %s at %d: %w", ErrStorage, p.id, plan.from, err)
 		}
+		if req.ReadCommitted && len(data) > len(req.Buf) {
+			if again, err := p.hotAborted(plan.from, data[len(req.Buf):], res); again {
+				continue
+			} else if err != nil {
+				return err
+			}
+		}
 		res.Data = data
 		return nil
 	}
@@ -115,7 +122,7 @@ func (p *Partition) plan(req *ReadRequest, res *ReadResult) (readPlan, error) {
 	if req.Offset < p.mu.logStart || req.Offset > p.mu.end {
 		return readPlan{}, fmt.Errorf("%w: %d is not in [%d, %d]", ErrOffsetOutOfRange, req.Offset, p.mu.logStart, p.mu.end)
 	}
-	res.HighWatermark, res.LastStable, res.LogStart = p.mu.hw, p.mu.hw, p.mu.logStart
+	res.HighWatermark, res.LastStable, res.LogStart = p.mu.hw, p.lsoLocked(), p.mu.logStart
 	if req.LastFetchedEpoch != record.NoEpoch {
 		if e := p.epochEndLocked(req.LastFetchedEpoch); e.Epoch != req.LastFetchedEpoch || e.End < req.Offset {
 			if e.End == record.NoOffset {
@@ -126,6 +133,9 @@ func (p *Partition) plan(req *ReadRequest, res *ReadResult) (readPlan, error) {
 		}
 	}
 	plan := readPlan{from: req.Offset, bound: p.mu.hw}
+	if req.ReadCommitted {
+		plan.bound = res.LastStable
+	}
 	if req.Offset >= plan.bound {
 		res.Bounded, plan.empty = true, true
 		return plan, nil
@@ -184,7 +194,7 @@ func (p *Partition) planReplica(req *ReadRequest, res *ReadResult) (readPlan, er
 	if req.CurrentEpoch == record.NoEpoch {
 		return readPlan{}, fmt.Errorf("%w: a follower's fetch of %s without a leader epoch", ErrUnknownEpoch, p.id)
 	}
-	res.HighWatermark, res.LastStable, res.LogStart = p.mu.hw, p.mu.hw, p.mu.logStart
+	res.HighWatermark, res.LastStable, res.LogStart = p.mu.hw, p.lsoLocked(), p.mu.logStart
 	if p.divergesLocked(req) {
 		if e := p.epochEndLocked(req.LastFetchedEpoch); e.End != record.NoOffset {
 			res.Diverging = e

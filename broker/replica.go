@@ -87,12 +87,16 @@ func (p *Partition) committed(lead *leadership, chain *Pending, moved bool) {
 	decideAll(chain, err)
 	p.notify()
 	p.mu.Lock()
-	archive, unsealed := lead.archive, p.mu.unsealed
+	archive, sealable := lead.archive, p.mu.unsealed
+	lso, hw, tiered := lead.producers.lastStable(p.mu.logStart, p.mu.hw), p.mu.hw, p.mu.head.TieredEnd
 	p.mu.Unlock()
-	if archive != nil {
-		archive.Appended(unsealed)
-	} else {
+	switch {
+	case archive == nil:
 		p.archiveIfKnown()
+	case lso == hw:
+		archive.Appended(sealable)
+	case lso > tiered: // below an open transaction: what lies above it must not wake the archiver with each append
+		archive.Appended(max(1, sealable-p.log.BytesFrom(lso)))
 	}
 }
 

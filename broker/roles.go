@@ -376,7 +376,7 @@ func (s *starting) lead(b *Broker) error {
 	durable := p.log.DurableEnd()
 	logStart := l.Head.LogStart
 	topic := b.meta.Image().TopicByID(l.ID.Topic)
-	lead := &leadership{Leadership: l, session: s.session, producers: producers, committed: l.ISR, began: time.Now(), followers: map[record.NodeID]*follower{}}
+	lead := &leadership{Leadership: l, session: s.session, producers: producers, guards: map[guardKey]*TxnGuard{}, committed: l.ISR, began: time.Now(), followers: map[record.NodeID]*follower{}}
 	p.mu.Lock()
 	known := max(p.mu.hw, p.log.Meta().HighWatermark, l.Head.TieredEnd, logStart)
 	if topic != nil {
@@ -392,7 +392,8 @@ func (s *starting) lead(b *Broker) error {
 	p.mu.epochs = record.MergeEpochs(l.Head.EpochChain, p.log.Epochs())
 	p.mu.unsealed = p.log.BytesFrom(max(l.Head.TieredEnd, p.log.Start()))
 	hw := p.mu.hw
-	b.producers.Add(int64(len(producers)))
+	producers.committed(hw)
+	b.producers.Add(int64(len(producers.byID)))
 	p.mu.Unlock() // from here on appends and syncs change what the leadership holds
 	b.metrics.takeovers.Inc()
 	p.archiveIfKnown()
@@ -489,7 +490,7 @@ func (p *Partition) endLeading(err error) {
 	ones, alls := lead.acksOne.takeAll(), lead.acksAll.takeAll()
 	archive := lead.archive
 	p.mu.Unlock()
-	p.broker.producers.Add(-int64(len(lead.producers)))
+	p.broker.producers.Add(-int64(len(lead.producers.byID)))
 	decideAll(ones, err)
 	decideAll(alls, err)
 	p.notify()

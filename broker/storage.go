@@ -50,8 +50,8 @@ func (p *Partition) Hot(tieredEnd record.Offset) tiering.Hot {
 	from := max(tieredEnd, p.log.Start())
 	unsealed := p.log.BytesFrom(from)
 	return tiering.Hot{
-		LocalStart: p.log.Start(), LogStart: p.mu.logStart, HW: p.mu.hw, LSO: p.mu.hw, LogEnd: p.mu.end,
-		LocalBytes: p.log.Bytes(), UnsealedBytes: unsealed, SealableBytes: max(0, unsealed-p.log.BytesFrom(p.mu.hw)),
+		LocalStart: p.log.Start(), LogStart: p.mu.logStart, HW: p.mu.hw, LSO: p.lsoLocked(), LogEnd: p.mu.end,
+		LocalBytes: p.log.Bytes(), UnsealedBytes: unsealed, SealableBytes: max(0, unsealed-p.log.BytesFrom(p.lsoLocked())),
 	}
 }
 
@@ -111,28 +111,13 @@ func (s *pin) Extra(end record.Offset) (segment.Extra, error) {
 	if lead == nil {
 		return segment.Extra{}, ErrNotLeader
 	}
-	extra := segment.Extra{Epochs: slices.Clone(p.mu.epochs), FirstUnstable: record.NoOffset}
-	for pid, entry := range lead.producers {
-		if below := entry.below(end); below.n > 0 {
-			extra.Producers = append(extra.Producers, segment.Producer{ID: pid, State: below.encode(nil)})
+	extra := segment.Extra{Epochs: slices.Clone(p.mu.epochs), Producers: lead.producers.snapshot(end), FirstUnstable: record.NoOffset}
+	for _, a := range lead.producers.aborted.within(s.base, end, nil) {
+		if a.Marker < p.mu.hw { // else a later segment lists it: its marker is there
+			extra.Aborted = append(extra.Aborted, a)
 		}
 	}
-	slices.SortFunc(extra.Producers, func(a, b segment.Producer) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
 	return extra, nil
-}
-
-// below is the entry without the batches at or above end.
-func (p *producer) below(end record.Offset) producer {
-	out := *p
-	for out.n > 0 && out.batches[out.n-1].base >= end {
-		out.n--
-	}
-	return out
 }
 
 // Archived takes over what the archiver committed. A view that is older than the one in force, from the end of an earlier term,
@@ -173,6 +158,9 @@ func (p *Partition) Evict(to record.Offset) error {
 	p.mu.Lock()
 	if p.mu.times != nil {
 		p.mu.times.trim(p.log.Start())
+	}
+	if known := p.producersLocked(); known != nil {
+		known.aborted.trim(p.log.Start())
 	}
 	p.mu.Unlock()
 	return nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/varve/varve/broker/hotlog"
@@ -31,38 +30,25 @@ func (b *Broker) sweepProducers(ctx context.Context) error {
 // than maxProducersPerPartition.
 func (p *Partition) forgetProducers(before int64) error {
 	p.mu.Lock()
-	var producers map[int64]*producer
-	switch {
-	case p.mu.lead != nil:
-		producers = p.mu.lead.producers
-	case p.mu.follow != nil:
-		producers = p.mu.follow.producers
+	known := p.producersLocked()
+	if known == nil {
+		p.mu.Unlock()
+		return nil
 	}
-	if excess := len(producers) - maxProducersPerPartition; excess > 0 {
-		used := make([]int64, 0, len(producers))
-		for _, entry := range producers {
-			used = append(used, entry.lastUsed)
-		}
-		slices.Sort(used)
-		before = max(before, used[excess])
+	keys, idle := known.forget(before, maxProducersPerPartition)
+	if lead := p.mu.lead; lead != nil {
+		lead.dropGuards(before)
 	}
-	var idle []int64
-	for pid, entry := range producers {
-		if entry.lastUsed < before {
-			idle = append(idle, pid)
-			delete(producers, pid)
-		}
-	}
-	if len(idle) == 0 {
+	if len(keys) == 0 {
 		p.mu.Unlock()
 		return nil
 	}
 	// Queued under the lock, so that a batch of one of them that comes now is behind it.
-	err := p.log.DropProducers(idle)
+	err := p.log.DropProducers(keys)
 	led := p.mu.lead != nil
 	p.mu.Unlock()
 	if led {
-		p.broker.producers.Add(-int64(len(idle)))
+		p.broker.producers.Add(-int64(idle))
 	}
 	if errors.Is(err, hotlog.ErrClosed) {
 		return nil

@@ -90,10 +90,12 @@ func (p *Partition) readTier(ctx context.Context, req *ReadRequest, res *ReadRes
 	case err != nil:
 		return false, fmt.Errorf("%w: reading %s at %d: %w", ErrStorage, p.id, plan.from, err)
 	}
-	res.Data = got.Data
-	for _, a := range got.Aborted {
-		res.Aborted = append(res.Aborted, AbortedTxn{ProducerID: a.ProducerID, FirstOffset: a.First})
+	if req.ReadCommitted {
+		if again, err := p.coldAborted(ctx, v, plan.from, got, res); again || err != nil {
+			return again, err
+		}
 	}
+	res.Data = got.Data
 	return false, nil
 }
 
@@ -143,6 +145,8 @@ func (p *Partition) tierMaxTimestamp(ctx context.Context, s span) (TimeOffset, e
 			return noTimeOffset, fmt.Errorf("%w: looking up the largest timestamp of %s: %w", ErrStorage, p.id, err)
 		case !ok:
 			return noTimeOffset, nil
+		case hit.Offset >= s.bound && s.unstable:
+			return noTimeOffset, nil // sealed past an open transaction: as in Kafka there is no answer until that is over
 		case hit.Offset >= s.bound:
 			return noTimeOffset, errOldSpan
 		case hit.Offset >= s.from:

@@ -42,6 +42,7 @@ type LookupRequest struct {
 type span struct {
 	from, bound record.Offset // [log start, HW or LSO)
 	local       record.Offset // below it the data is in the bucket only
+	unstable    bool          // an open transaction bounds it, below the high watermark
 }
 
 func (p *Partition) lookupSpan(r LookupRequest, current bool) (span, error) {
@@ -57,7 +58,12 @@ func (p *Partition) lookupSpan(r LookupRequest, current bool) (span, error) {
 	if current && !lead.isr.Known() {
 		return span{}, ErrOffsetNotAvailable
 	}
-	return span{from: p.mu.logStart, bound: p.mu.hw, local: max(p.log.Start(), p.mu.logStart)}, nil
+	s := span{from: p.mu.logStart, bound: p.mu.hw, local: max(p.log.Start(), p.mu.logStart)}
+	if r.ReadCommitted {
+		s.bound = p.lsoLocked()
+		s.unstable = s.bound < p.mu.hw
+	}
+	return s, nil
 }
 
 // Special answers the special timestamps other than SpecialMaxTimestamp.

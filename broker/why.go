@@ -93,6 +93,7 @@ func (p *Partition) why(img *metadata.Image, s *metadata.PartitionState) (out []
 	p.mu.Lock()
 	lead, follow := p.mu.lead, p.mu.follow
 	hw, end, start, tiered := p.mu.hw, p.mu.end, p.mu.logStart, p.mu.head.TieredEnd
+	out = append(out, p.whyUnstableLocked(now)...)
 	pins, repairing := len(p.mu.pins), p.mu.repairing
 	switch {
 	case lead != nil:
@@ -126,6 +127,20 @@ func (p *Partition) why(img *metadata.Image, s *metadata.PartitionState) (out []
 		out = append(out, fmt.Sprintf("not evicted: pinned by %d uploads or reads", pins))
 	}
 	return out
+}
+
+// whyUnstableLocked says what readers of committed data wait for.
+func (p *Partition) whyUnstableLocked(now time.Time) []string {
+	lso := p.lsoLocked()
+	if lso >= p.mu.hw {
+		return nil
+	}
+	t := p.producersLocked().txns.head
+	since := now.Sub(time.UnixMilli(t.began)).Round(time.Millisecond)
+	if t.marker >= 0 {
+		return []string{fmt.Sprintf("readers of committed data wait at offset %d: the end of producer %d's transaction, at %d, is not committed yet", lso, t.pid, t.marker)}
+	}
+	return []string{fmt.Sprintf("readers of committed data wait at offset %d: producer %d has had a transaction open there for %s", lso, t.pid, since)}
 }
 
 func (p *Partition) whyLeadingLocked(lead *leadership, img *metadata.Image, now time.Time) (out []string) {

@@ -10,6 +10,28 @@ import (
 	"testing/synctest"
 )
 
+// TestWhyUnstable: a transaction that is open is named as what readers of committed data wait for.
+func TestWhyUnstable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		n.broker.SetTxnVerifier(confirm())
+		p := n.topic("t", nil)
+		p.must(t, built(t, nobody, 1))
+		check(t, p.appendTxn(t, txnBatch(t, 7, 0, 0, 1)).Err)
+		said := func() bool {
+			return slices.ContainsFunc(n.broker.Why(p.id), func(line string) bool {
+				return strings.Contains(line, "wait at offset 1: producer 7 has had a transaction open there")
+			})
+		}
+		if !said() {
+			t.Errorf("the open transaction is not told: %q", n.broker.Why(p.id))
+		}
+		if check(t, p.mark(t, TxnMarker{ProducerID: 7, ProducerEpoch: 0}).Err); said() {
+			t.Errorf("the transaction is over: %q", n.broker.Why(p.id))
+		}
+	})
+}
+
 // TestWhyEmpty: a partition without records is called empty, and nothing is said about what would be sealed.
 func TestWhyEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ const (
 	produceLogStart     = 5
 	produceLeaders      = 10
 	produceAbortable    = 11
+	produceAdds         = 12
 	produceTopicIDs     = 13
 )
 
@@ -29,7 +31,8 @@ const (
 type produceCall struct {
 	acks    int16
 	timeout int32
-	txn     bool // a transactional id is given
+	txn     bool   // a transactional id is given
+	txnID   string // in the frame
 	flex    bool
 	topics  []produceTopic
 	parts   []producePart // of all topics, in order
@@ -65,6 +68,8 @@ type producePart struct {
 	records    []byte
 	p          *broker.Partition
 	batch      record.Batch
+	guard      *broker.TxnGuard  // of a batch that begins a transaction
+	verified   metadata.Revision // when that was under way
 	rejection  *record.Rejection
 }
 
@@ -98,8 +103,8 @@ func decodeProduce(c *call, body []byte) error {
 	c.produce = pc
 	pc.flex = c.flexible()
 	r := reader{b: body}
-	_, null := r.bytes(pc.flex, false)
-	pc.txn = !null
+	id, null := r.bytes(pc.flex, false)
+	pc.txn, pc.txnID = !null, unsafe.String(unsafe.SliceData(id), len(id))
 	pc.acks = r.i16()
 	pc.timeout = r.i32()
 	least := 6 // an empty name and no partitions, plain
@@ -159,8 +164,8 @@ func (pc *produceCall) decodeTopic(r *reader, version int16) {
 }
 
 // startProduce validates and appends what the request carries. It runs in the reader, so that pipelined batches of a producer
-// are queued in order, and it never waits.
-func startProduce(s *Server, c *call) {
+// are queued in order. It waits for nothing but the coordinator of a transaction that begins.
+func startProduce(s *Server, ctx context.Context, c *call) {
 	pc := c.produce
 	img := s.meta.Image()
 	pc.dropSuperseded()
@@ -168,13 +173,17 @@ func startProduce(s *Server, c *call) {
 		pc.failAll(code)
 		return
 	}
+	for i := range pc.parts {
+		if part := &pc.parts[i]; !part.superseded {
+			part.code = s.checkPart(img, c, part)
+		}
+	}
+	if pc.txn {
+		s.verifyTxns(ctx, c)
+	}
 	appends := 0
 	for i := range pc.parts {
-		part := &pc.parts[i]
-		if part.superseded {
-			continue
-		}
-		if part.code = s.checkPart(img, c, part); part.code == codeNone {
+		if part := &pc.parts[i]; !part.superseded && part.code == codeNone {
 			part.pend = int32(appends)
 			appends++
 		}
@@ -190,7 +199,8 @@ func startProduce(s *Server, c *call) {
 	pc.waiting = true
 	for i := range pc.parts {
 		if part := &pc.parts[i]; part.pend >= 0 {
-			part.p.Append(part.batch, broker.AppendOptions{Acks: pc.acks}, &pc.wait, &pc.pends[part.pend])
+			o := broker.AppendOptions{Acks: pc.acks, Guard: part.guard, Revision: part.verified}
+			part.p.Append(part.batch, o, &pc.wait, &pc.pends[part.pend])
 		}
 	}
 }
@@ -409,11 +419,10 @@ func (s *Server) settleProduce(c *call) (failed bool) {
 }
 
 func produceCode(err error, version int16) Code {
-	code := codeOf(err)
-	if code == codeInvalidTxnState && version >= produceAbortable {
+	if errors.Is(err, broker.ErrTxnNotAdded) && version >= produceAbortable {
 		return codeTransactionAbortable
 	}
-	return code
+	return codeOf(err)
 }
 
 // encodeProduce writes the answer by hand: it is one of the two that carry the data path.

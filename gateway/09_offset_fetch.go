@@ -29,7 +29,7 @@ func (s *Server) offsetFetch(ctx context.Context, r *Request) (kmsg.Response, er
 	g.SetLimit(maxFetchGroups)
 	for i := range req.Groups {
 		g.Go(func() error {
-			resp.Groups[i] = s.fetchGroup(ctx, r.Version, &req.Groups[i])
+			resp.Groups[i] = s.fetchGroup(ctx, r.Version, req.RequireStable, &req.Groups[i])
 			return nil
 		})
 	}
@@ -49,7 +49,7 @@ func (s *Server) oldOffsetFetch(ctx context.Context, version int16, req *kmsg.Of
 		t.Topic, t.Partitions = req.Topics[i].Topic, req.Topics[i].Partitions
 		one.Topics = append(one.Topics, t)
 	}
-	got := s.fetchGroup(ctx, version, &one)
+	got := s.fetchGroup(ctx, version, req.RequireStable, &one)
 	resp.ErrorCode = got.ErrorCode
 	if got.ErrorCode != 0 && version < 2 {
 		for i := range one.Topics {
@@ -82,7 +82,7 @@ func noOffset(partition int32) kmsg.OffsetFetchResponseGroupTopicPartition {
 	return p
 }
 
-func (s *Server) fetchGroup(ctx context.Context, version int16, req *kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
+func (s *Server) fetchGroup(ctx context.Context, version int16, stable bool, req *kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
 	resp := kmsg.NewOffsetFetchResponseGroup()
 	resp.Group = req.Group
 	var topics []record.TopicID
@@ -106,6 +106,11 @@ func (s *Server) fetchGroup(ctx context.Context, version int16, req *kmsg.Offset
 		}
 	}
 	err := s.mayFetch(ctx, version, req)
+	// What is pending first: what is not stable now may be when the offsets are read, and those are the newer ones then.
+	var unstable []metadata.PendingOffsets
+	if err == nil && stable {
+		unstable, err = s.readPending(ctx, req.Group)
+	}
 	var found map[record.TopicID][]metadata.CommittedOffset
 	if err == nil {
 		found, err = s.readOffsets(ctx, req.Group, topics)
@@ -119,7 +124,7 @@ func (s *Server) fetchGroup(ctx context.Context, version int16, req *kmsg.Offset
 		return resp
 	}
 	if req.Topics == nil {
-		resp.Topics = s.allOffsets(found)
+		resp.Topics = s.allOffsets(found, unstable)
 		return resp
 	}
 	for i := range req.Topics {
@@ -130,6 +135,9 @@ func (s *Server) fetchGroup(ctx context.Context, version int16, req *kmsg.Offset
 			p.ErrorCode = codes[i].int16()
 			if o := offsetOf(found[ids[i]], index); o != nil && codes[i] == codeNone {
 				p = offsetAnswer(o)
+			}
+			if codes[i] == codeNone && isPending(unstable, ids[i], index) {
+				p = unstableOffset(index)
 			}
 			t.Partitions = append(t.Partitions, p)
 		}
@@ -199,8 +207,19 @@ func offsetAnswer(o *metadata.CommittedOffset) kmsg.OffsetFetchResponseGroupTopi
 }
 
 // allOffsets answers for every topic that the group has offsets of, as far as it still exists.
-func (s *Server) allOffsets(found map[record.TopicID][]metadata.CommittedOffset) (out []kmsg.OffsetFetchResponseGroupTopic) {
+func (s *Server) allOffsets(found map[record.TopicID][]metadata.CommittedOffset, unstable []metadata.PendingOffsets) (out []kmsg.OffsetFetchResponseGroupTopic) {
 	img := s.meta.Image()
+	for i := range unstable { // what a group commits first may be pending
+		for k := range unstable[i].Topics {
+			topic := &unstable[i].Topics[k]
+			for _, o := range topic.List {
+				if offsetOf(found[topic.Topic], o.Partition) == nil {
+					at, _ := slices.BinarySearchFunc(found[topic.Topic], o.Partition, func(a metadata.CommittedOffset, p int32) int { return cmp.Compare(a.Partition, p) })
+					found[topic.Topic] = slices.Insert(found[topic.Topic], at, o)
+				}
+			}
+		}
+	}
 	for id, list := range found {
 		topic := img.TopicByID(id)
 		if topic == nil || topic.Deleting {
@@ -209,7 +228,11 @@ func (s *Server) allOffsets(found map[record.TopicID][]metadata.CommittedOffset)
 		t := kmsg.NewOffsetFetchResponseGroupTopic()
 		t.Topic, t.TopicID = topic.Name, id
 		for i := range list {
-			t.Partitions = append(t.Partitions, offsetAnswer(&list[i]))
+			p := offsetAnswer(&list[i])
+			if isPending(unstable, id, p.Partition) {
+				p = unstableOffset(p.Partition)
+			}
+			t.Partitions = append(t.Partitions, p)
 		}
 		out = append(out, t)
 	}

@@ -17,7 +17,7 @@ const (
 	shareCoordinator       = 2
 )
 
-// findCoordinator tells which node coordinates a group, as far as this node's image knows. There are no transactions and share groups
+// findCoordinator tells which node coordinates a group or transactional id, as far as this node's image knows. There are no share groups
 // yet: clients that ask for their coordinators keep asking.
 func (s *Server) findCoordinator(_ context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.FindCoordinatorRequest)
@@ -41,9 +41,11 @@ func (s *Server) coordinatorOf(r *Request, kind int8, key string) kmsg.FindCoord
 	switch {
 	case kind == groupCoordinator && len(key) > maxGroupID:
 		code, message = codeInvalidGroupID, "the group id is too long"
-	case kind == groupCoordinator:
+	case kind == transactionCoordinator && len(key) > maxTxnID:
+		code, message = codeInvalidRequest, "the transactional id is too long"
+	case kind == groupCoordinator, kind == transactionCoordinator && r.Version >= 1:
 		img := s.meta.Image()
-		message = "no node coordinates the group at the moment"
+		message = "no node coordinates it at the moment"
 		if img.Shards() == 0 {
 			break
 		}
@@ -54,8 +56,8 @@ func (s *Server) coordinatorOf(r *Request, kind int8, key string) kmsg.FindCoord
 			c.ErrorCode = codeNone.int16()
 			return c
 		}
-	case kind == transactionCoordinator && r.Version >= 1, kind == shareCoordinator && r.Version >= 6:
-		message = "transactions and share groups are not served yet"
+	case kind == shareCoordinator && r.Version >= 6:
+		message = "share groups are not served yet"
 	default:
 		code, message = codeInvalidRequest, "no such kind of coordinator"
 	}

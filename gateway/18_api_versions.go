@@ -12,10 +12,12 @@ import (
 const apiVersionsKey = 18
 
 // features are what Kafka calls so, at the levels of the release whose surface we serve. metadata.version (33 = 4.4) is for display: user
-// interfaces derive what they offer from it. group.version 1 says that groups of the consumer protocol are served.
+// interfaces derive what they offer from it. group.version 1 says that groups of the consumer protocol are served, transaction.version 2 that
+// each transaction may have an epoch of its own and leaders add their partitions (KIP-890).
 var features = []feature{
 	{"group.version", 0, 1, 1},
 	{"metadata.version", 7, 33, 33},
+	{"transaction.version", 0, 2, 2},
 }
 
 type feature struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/varve/varve/metadata"
 )
 
-// describeProducers answers which idempotent producers the leaders of partitions know.
+// describeProducers answers which idempotent producers the leaders of partitions know, and where their open transactions begin.
 func (s *Server) describeProducers(_ context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.DescribeProducersRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeProducersResponse)
@@ -49,7 +49,7 @@ func (s *Server) activeProducers(img *metadata.Image, topic string, out *kmsg.De
 	for _, known := range all {
 		a := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
 		a.ProducerID, a.ProducerEpoch, a.LastSequence, a.LastTimestamp = known.ID, int32(known.Epoch), known.LastSequence, known.LastUsed
-		a.CoordinatorEpoch, a.CurrentTxnStartOffset = -1, -1
+		a.CoordinatorEpoch, a.CurrentTxnStartOffset = known.CoordinatorEpoch, int64(known.TxnStart)
 		out.ActiveProducers = append(out.ActiveProducers, a)
 	}
 	return err

@@ -32,7 +32,7 @@ func (l *local) call(t testing.TB, key, version int16, body []byte) *call {
 	cl.Key, cl.Version, cl.Listener = key, version, testListener
 	check(t, cl.api.decode(cl, body))
 	if cl.api.start != nil {
-		cl.api.start(l.n.server, cl)
+		cl.api.start(l.n.server, context.Background(), cl)
 	}
 	return cl
 }

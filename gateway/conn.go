@@ -159,7 +159,7 @@ func (c *conn) read() error {
 		}
 		if cl.api.start != nil && !cl.unsupported {
 			began := cl.clock()
-			cl.api.start(c.s, cl)
+			cl.api.start(c.s, c.ctx, cl)
 			cl.busy += cl.since(began)
 		}
 		c.open.Add(1)

@@ -41,6 +41,11 @@ type shard struct {
 	written  chan error
 	revision metadata.Revision // of the transaction that written tells of
 	sweepAt  time.Time
+
+	txns *txnTerm // the shard's transactional ids, which have their own goroutines
+	// behind are groups whose offsets transactions write as well: they are read again at refreshAt.
+	behind    map[string]*behindGroup
+	refreshAt time.Time
 }
 
 // groupEntry is one group as its coordinator has it.
@@ -69,11 +74,13 @@ type offsetChunk struct {
 }
 
 func newShard(c *coordinators, session *metadata.Session, co metadata.Coordination) *shard {
-	return &shard{
+	sh := &shard{
 		c: c, co: co, session: session, inputs: make(chan func(time.Time), maxShardInputs), topicsGone: make(chan struct{}, 1),
 		leave: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{}), written: make(chan error, 1),
 		groups: map[string]*groupEntry{}, waiters: map[group.Token]func(group.Output){},
 	}
+	sh.txns, sh.behind = newTxnTerm(sh), map[string]*behindGroup{}
+	return sh
 }
 
 func (sh *shard) giveUp() { sh.leaveOnce.Do(func() { close(sh.leave) }) }
@@ -152,13 +159,19 @@ func (sh *shard) run(ctx context.Context) (released bool, err error) {
 		}
 	})
 	defer close(watch)
-	if err := sh.load(ctx); err != nil {
+	defer sh.txns.end()
+	err = sh.load(ctx)
+	if err == nil {
+		err = sh.txns.load(ctx)
+	}
+	if err != nil {
 		if sh.session.Err() != nil || isClosed(sh.over) || isClosed(sh.leave) {
 			return false, nil
 		}
 		return false, err
 	}
 	sh.loaded.Store(true)
+	sh.txns.begin(ctx)
 	return sh.serve(ctx, &writer)
 }
 
@@ -188,6 +201,13 @@ func (sh *shard) load(ctx context.Context) error {
 	// What the image does not show is gone only when the image is as new as what was loaded.
 	if err := sh.c.s.meta.WaitFor(ctx, at); err != nil {
 		return err
+	}
+	pending, err := sh.c.s.meta.PendingGroups(ctx, sh.co)
+	if err != nil {
+		return err
+	}
+	for _, id := range pending {
+		sh.behind[id] = new(behindGroup)
 	}
 	for _, e := range sh.groups {
 		sh.schedule(e)
@@ -336,6 +356,10 @@ func (sh *shard) tick(now time.Time) {
 			break // nothing moved it: the next round of the loop looks again
 		}
 	}
+	if len(sh.behind) > 0 && !now.Before(sh.refreshAt) {
+		sh.refreshAt = now.Add(pendingRefresh)
+		sh.refresh()
+	}
 	if !now.Before(sh.sweepAt) {
 		sh.sweepAt = now.Add(sh.c.config().OffsetsRetentionCheck)
 		sh.sweep(now)
@@ -343,10 +367,14 @@ func (sh *shard) tick(now time.Time) {
 }
 
 func (sh *shard) nextDeadline() time.Time {
-	if len(sh.timers) > 0 && sh.timers[0].at.Before(sh.sweepAt) {
-		return sh.timers[0].at
+	at := sh.sweepAt
+	if len(sh.behind) > 0 && sh.refreshAt.Before(at) {
+		at = sh.refreshAt
 	}
-	return sh.sweepAt
+	if len(sh.timers) > 0 && sh.timers[0].at.Before(at) {
+		at = sh.timers[0].at
+	}
+	return at
 }
 
 func (sh *shard) groupConfig() group.Config {

@@ -61,8 +61,16 @@ type batchPart struct {
 	replies []func(error)
 }
 
-// change lets a change of offsets wait to be written.
+// change lets a change of offsets wait to be written; first until it is known what transactions have made of them, where they may have.
 func (sh *shard) change(e *groupEntry, c *offsetChange) {
+	if b := sh.behind[e.id]; b != nil {
+		sh.hold(e.id, b, c)
+		return
+	}
+	sh.admit(e, c)
+}
+
+func (sh *shard) admit(e *groupEntry, c *offsetChange) {
 	if sh.commits >= maxWaitingCommits && c.who != nil {
 		c.reply(errGroupBusy)
 		sh.forget(e)

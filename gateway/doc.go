@@ -21,5 +21,8 @@
 //
 // Groups: coordinator*.go give this node's shards their term, their goroutine and their transactions; package group decides.
 //
+// Transactions: txn_term.go has the transactional ids of a shard, on each of which one step at a time is decided by package txn;
+// txn_markers.go tells the partitions' leaders, produce_txn.go and 27_write_txn_markers.go are the leaders' side.
+//
 // Lock order: fetch session cache → fetch session. Neither is held across a call into broker that can block.
 package gateway

@@ -9,6 +9,7 @@ import (
 	"github.com/varve/varve/broker"
 	"github.com/varve/varve/gateway/group"
 	"github.com/varve/varve/gateway/group/consumer"
+	"github.com/varve/varve/gateway/txn"
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/metadata/config"
 	"github.com/varve/varve/record"
@@ -61,9 +62,12 @@ const (
 	codeInvalidProducerEpoch         Code = 47
 	codeInvalidTxnState              Code = 48
 	codeInvalidProducerIDMapping     Code = 49
+	codeTransactionCoordinatorFenced Code = 52
 	codeInvalidTransactionTimeout    Code = 50
+	codeConcurrentTransactions       Code = 51
 	codeTransactionalIDAuthorization Code = 53
 	codeSecurityDisabled             Code = 54
+	codeOperationNotAttempted        Code = 55
 	codeKafkaStorageError            Code = 56
 	codeLogDirNotFound               Code = 57
 	codeNonEmptyGroup                Code = 68
@@ -86,6 +90,7 @@ const (
 	codeNoReassignmentInProgress     Code = 85
 	codeGroupSubscribedToTopic       Code = 86
 	codeInvalidRecord                Code = 87
+	codeUnstableOffsetCommit         Code = 88
 	codeThrottlingQuotaExceeded      Code = 89
 	codeProducerFenced               Code = 90
 	codeResourceNotFound             Code = 91
@@ -95,6 +100,7 @@ const (
 	codeUnknownTopicID               Code = 100
 	codeBrokerIDNotRegistered        Code = 102
 	codeInconsistentTopicID          Code = 103
+	codeTransactionalIDNotFound      Code = 105
 	codeFetchSessionTopicIDError     Code = 106
 	codeOffsetMovedToTieredStorage   Code = 109
 	codeMismatchedEndpointType       Code = 114
@@ -131,6 +137,12 @@ var mappings = []mapping{
 	{broker.ErrOutOfOrderSequence, codeOutOfOrderSequence, false},
 	{broker.ErrInvalidProducerEpoch, codeInvalidProducerEpoch, false},
 	{broker.ErrInvalidTxnState, codeInvalidTxnState, false},
+	{broker.ErrTxnNotAdded, codeInvalidTxnState, false}, // from Produce version 11 on: produceCode
+	// Old clients do not know these of a produce, and every one of them sends again after this code.
+	{broker.ErrTxnConcurrent, codeNotEnoughReplicas, true},
+	{broker.ErrTxnUnavailable, codeNotEnoughReplicas, true},
+	{broker.ErrProducerIDMapping, codeInvalidProducerIDMapping, false},
+	{broker.ErrCoordinatorFenced, codeTransactionCoordinatorFenced, false},
 	{broker.ErrDiskFull, codeKafkaStorageError, true},
 	// Too much queued: clients take the storage error's retry, with its metadata refresh, for a short back-off.
 	{broker.ErrBusy, codeKafkaStorageError, true},
@@ -152,6 +164,7 @@ var mappings = []mapping{
 	{metadata.ErrUnavailable, codeRequestTimedOut, true},
 	{metadata.ErrUnknown, codeRequestTimedOut, true},
 	{metadata.ErrConflict, codeRequestTimedOut, true},
+	{metadata.ErrTxnChanged, codeRequestTimedOut, true},
 	{metadata.ErrNotLoaded, codeRequestTimedOut, true},
 	{metadata.ErrSessionLost, codeRequestTimedOut, true},
 	{metadata.ErrShardTaken, codeNotCoordinator, true},
@@ -189,6 +202,13 @@ var mappings = []mapping{
 	{consumer.ErrInvalidRegex, codeInvalidRegularExpression, false},
 	{consumer.ErrInvalidRequest, codeInvalidRequest, false},
 	{consumer.ErrOldVersion, codeUnsupportedVersion, false},
+
+	{txn.ErrMapping, codeInvalidProducerIDMapping, false},
+	{txn.ErrFenced, codeProducerFenced, false},
+	{txn.ErrConcurrent, codeConcurrentTransactions, false},
+	{txn.ErrInvalidState, codeInvalidTxnState, false},
+	{txn.ErrNotAdded, codeTransactionAbortable, false},
+	{txn.ErrCorrupt, codeUnknownServerError, false},
 
 	{config.ErrUnknown, codeInvalidConfig, false},
 	{config.ErrInvalid, codeInvalidConfig, false},

@@ -470,10 +470,14 @@ func TestGroupCodes(t *testing.T) {
 
 // table asks everything.
 func (f *codeFixture) table() (lines []string) {
-	for _, cases := range [][]codeCase{joinCodes(), memberCodes(), offsetCodes(), adminGroupCodes()} {
+	return f.ask(groupAPIs(), joinCodes(), memberCodes(), offsetCodes(), adminGroupCodes())
+}
+
+// ask asks cases of APIs.
+func (f *codeFixture) ask(rows []api, all ...[]codeCase) (lines []string) {
+	for _, cases := range all {
 		for _, c := range cases {
-			a := slices.IndexFunc(groupAPIs(), func(a api) bool { return a.key == c.key })
-			row := groupAPIs()[a]
+			row := rows[slices.IndexFunc(rows, func(a api) bool { return a.key == c.key })]
 			lines = append(lines, fmt.Sprintf("%-16s %-52s %s", row.name, c.what, f.versions(c, max(row.min, c.from), row.max)))
 		}
 	}

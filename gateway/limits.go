@@ -18,6 +18,9 @@ const (
 	// defaultDrain bounds how long a stopping server waits for requests in progress.
 	defaultDrain = 30 * time.Second
 
+	// markerWait bounds how long a coordinator waits for its markers to be committed before it is told to send them again.
+	markerWait = 5 * time.Second
+
 	// maxPipelined bounds the requests of one connection that are read but not answered.
 	maxPipelined = 128
 	// maxControlFrame bounds every request that carries no records. Decoded, such a request is larger than its bytes, so it

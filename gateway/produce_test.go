@@ -62,8 +62,8 @@ func TestProduceCodes(t *testing.T) {
 		}, code: 76},
 		{name: "codec 7", version: 9, batch: change(func(b []byte) { b[22] |= 7; reseal(b) }), code: 76},
 		{name: "transactional without id", version: 9, batch: transactional, code: 53},
-		{name: "transactional, version 10", version: 10, txn: "tx", batch: transactional, code: 48},
-		{name: "transactional, version 11", version: 11, txn: "tx", batch: transactional, code: 120},
+		{name: "transactional, unknown id, version 10", version: 10, txn: "tx", batch: transactional, code: 49},
+		{name: "transactional, unknown id, version 12", version: 12, txn: "tx", batch: transactional, code: 49},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -46,7 +46,7 @@ type api struct {
 	// The data path has its own decoders and encoders: decode and start run in the reader, finish when the turn to be answered
 	// has come. They replace body and serve.
 	decode func(c *call, body []byte) error
-	start  func(s *Server, c *call)
+	start  func(s *Server, ctx context.Context, c *call)
 	finish func(s *Server, ctx context.Context, c *call, a *answer) error
 }
 

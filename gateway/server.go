@@ -86,6 +86,8 @@ type Server struct {
 	producerIDs producerIDs
 	quotas      *quotas
 	groups      *coordinators
+	markers     *markerSender
+	txnMetrics  *txnMetrics
 	complained  atomic.Int64 // when the data path last wrote a line, in nanoseconds
 
 	mu struct {
@@ -103,7 +105,7 @@ type Server struct {
 // New wires a server; it binds nothing yet.
 func New(cfg Config, b *broker.Broker, meta *metadata.Store, listeners []Listener) (*Server, error) {
 	cfg = cfg.withDefaults(b.Config())
-	t, err := newTable(slices.Concat(coreAPIs(), adminAPIs(), groupAPIs()))
+	t, err := newTable(slices.Concat(coreAPIs(), adminAPIs(), groupAPIs(), txnAPIs(), txnLeaderAPIs()))
 	if err != nil {
 		return nil, err
 	}
@@ -120,12 +122,17 @@ func New(cfg Config, b *broker.Broker, meta *metadata.Store, listeners []Listene
 		draining:    make(chan struct{}),
 	}
 	s.groups = newCoordinators(s)
+	s.markers = newMarkerSender(s)
+	b.SetTxnVerifier(txnVerifier{s})
 	s.quotas = newQuotas(b.Config())
 	s.fetchMemory.limit = cfg.FetchMemory
 	s.topics.refs = make(map[record.TopicID]*topicRef)
 	s.mu.conns = make(map[*conn]struct{})
 	s.mu.perAddress, s.mu.refused = make(map[string]int), make(map[net.Conn]*time.Timer)
 	if s.metrics, err = newMetrics(cfg.Registerer, t); err != nil {
+		return nil, err
+	}
+	if s.txnMetrics, err = newTxnMetrics(cfg.Registerer, s.groups); err != nil {
 		return nil, err
 	}
 	if err := cfg.Registerer.Register(newQuotaMetrics(s.quotas)); err != nil {
@@ -191,6 +198,7 @@ func (s *Server) Run(ctx context.Context) error {
 	coordinating, giveUp := context.WithCancel(ctx)
 	var coordinators sync.WaitGroup
 	coordinators.Go(func() { s.groups.run(coordinating) })
+	coordinators.Go(func() { s.groups.sweepTxns(coordinating) })
 	var err error
 	select {
 	case <-ctx.Done():

@@ -157,7 +157,7 @@ func TestAPIVersions(t *testing.T) {
 					t.Errorf("produce is advertised as %+v", k)
 				}
 			}
-			if v >= 3 && (len(resp.FinalizedFeatures) != 2 || resp.FinalizedFeaturesEpoch < 0 || resp.FinalizedFeatures[0].MaxVersionLevel != 1 || resp.FinalizedFeatures[1].MaxVersionLevel != 33) {
+			if v >= 3 && (len(resp.FinalizedFeatures) != 3 || resp.FinalizedFeaturesEpoch < 0 || resp.FinalizedFeatures[0].MaxVersionLevel != 1 || resp.FinalizedFeatures[1].MaxVersionLevel != 33 || resp.FinalizedFeatures[2].MaxVersionLevel != 2) {
 				t.Errorf("version %d: features %+v epoch %d", v, resp.FinalizedFeatures, resp.FinalizedFeaturesEpoch)
 			}
 		}

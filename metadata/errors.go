@@ -34,6 +34,8 @@ var (
 	ErrFenced = errors.New("fenced: leadership is over")
 	// ErrConflict: another change came first; read again and decide again.
 	ErrConflict = errors.New("lost a race against another change")
+	// ErrTxnChanged: the transaction is not what it was when the change was decided.
+	ErrTxnChanged = errors.New("the transaction has changed")
 	// ErrNotLoaded: the image is not there yet; retriable.
 	ErrNotLoaded = errors.New("metadata not loaded yet")
 	// ErrTopicExists: the name is taken.

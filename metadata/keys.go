@@ -38,6 +38,9 @@ const (
 	kindGroup        = sectionDetail + "group/"
 	kindGroupPage    = sectionDetail + "gpage/"
 	kindGroupOffsets = sectionDetail + "goff/"
+	kindGroupPending = sectionDetail + "gpend/"
+
+	kindTxn = sectionDetail + "txn/"
 
 	kindLoad     = sectionDetail + "load/"
 	keyPIDBlock  = sectionDetail + "pidblock"

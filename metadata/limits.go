@@ -41,6 +41,9 @@ const (
 	MaxGroupState = MaxTxnBytes - 64<<10
 	// groupKeyBytes bounds a group's key without its id.
 	groupKeyBytes = 128
+	// moveRoom and moveBytes bound the offsets that one change of a transaction moves: compares or operations, and bytes.
+	moveRoom  = MaxTxnOps - 10
+	moveBytes = MaxTxnBytes / 2
 	// offsetTopicsPerRead and offsetKeysPerRead bound one read of committed offsets.
 	offsetTopicsPerRead = 64
 	offsetKeysPerRead   = 200

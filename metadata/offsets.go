@@ -84,7 +84,10 @@ func (s *Store) changeOffsets(c *change, shard int32, group string, o *OffsetsCh
 }
 
 func encodeOffsets(list []CommittedOffset, op UUID) []byte {
-	b := begin(op, 32*len(list))
+	return appendOffsets(begin(op, 32*len(list)), list)
+}
+
+func appendOffsets(b []byte, list []CommittedOffset) []byte {
 	b = binary.AppendVarint(b, int64(len(list)))
 	for i := range list {
 		o := &list[i]
@@ -104,6 +107,10 @@ func encodeOffsets(list []CommittedOffset, op UUID) []byte {
 
 func decodeOffsets(value []byte) ([]CommittedOffset, error) {
 	d := decode("committed offsets", value)
+	return d.offsets(), d.end()
+}
+
+func (d *decoder) offsets() []CommittedOffset {
 	list := make([]CommittedOffset, d.count(6))
 	for i := range list {
 		o := CommittedOffset{Partition: d.int32(), Offset: record.Offset(d.varint()), LeaderEpoch: record.Epoch(d.int32())}
@@ -114,7 +121,7 @@ func decodeOffsets(value []byte) ([]CommittedOffset, error) {
 		o.Metadata = string(d.bytes())
 		list[i] = o
 	}
-	return list, d.end()
+	return list
 }
 
 // loadOffsets reads the offsets of a shard or of one of its groups.

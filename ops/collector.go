@@ -19,6 +19,7 @@ type Source interface {
 // ReplicaCounts are Kafka's ReplicaManager metrics.
 type ReplicaCounts struct {
 	Partitions, Leaders, UnderReplicated, UnderMinISR, AtMinISR, Offline, Reassigning, ProducerIDs int
+	LateTxns                                                                                       int // partitions with a transaction that is open for too long
 	ISRShrinks, ISRExpands                                                                         uint64
 }
 
@@ -100,6 +101,7 @@ func nodeMetrics() []nodeMetric {
 		gauge(rm+"offlinereplicacount", "Replicas here that cannot be served.", func(r *ReplicaCounts, _ *ControllerCounts) float64 { return float64(r.Offline) }),
 		gauge(rm+"reassigningpartitions", "Led partitions being moved.", func(r *ReplicaCounts, _ *ControllerCounts) float64 { return float64(r.Reassigning) }),
 		gauge(rm+"produceridcount", "Producer ids remembered here.", func(r *ReplicaCounts, _ *ControllerCounts) float64 { return float64(r.ProducerIDs) }),
+		gauge(rm+"partitionswithlatetransactionscount", "Led partitions with a transaction open for twice transaction.max.timeout.ms.", func(r *ReplicaCounts, _ *ControllerCounts) float64 { return float64(r.LateTxns) }),
 		counter(rm+"isrshrinks_total", "Replicas taken out of the ISR by this node.", func(r *ReplicaCounts, _ *ControllerCounts) float64 { return float64(r.ISRShrinks) }),
 		counter(rm+"isrexpands_total", "Replicas put into the ISR by this node.", func(r *ReplicaCounts, _ *ControllerCounts) float64 { return float64(r.ISRExpands) }),
 		gauge(kc+"activecontrollercount", "1 on the node that runs the controller.", func(_ *ReplicaCounts, c *ControllerCounts) float64 { return boolean(c.Active) }),

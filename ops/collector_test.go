@@ -14,7 +14,7 @@ import (
 type fakeSource struct{ rows []PartitionRow }
 
 func (f fakeSource) Replicas() ReplicaCounts {
-	return ReplicaCounts{Partitions: 2, Leaders: 1, UnderReplicated: 1, ISRShrinks: 4}
+	return ReplicaCounts{Partitions: 2, Leaders: 1, UnderReplicated: 1, ISRShrinks: 4, LateTxns: 3}
 }
 func (f fakeSource) Controller() ControllerCounts {
 	return ControllerCounts{Active: true, Topics: 1, Partitions: 2, Brokers: 3}
@@ -50,7 +50,7 @@ func TestCollector(t *testing.T) {
 		"kafka_topic_partition_current_offset{partition=\"0\",topic=\"logs\"} 10", "kafka_topic_partition_oldest_offset{partition=\"0\",topic=\"logs\"} 5",
 		"kafka_topic_partition_leader{partition=\"0\",topic=\"logs\"} 1", "kafka_topic_partitions{topic=\"logs\"} 2",
 		"kafka_server_replicamanager_partitioncount 2", "kafka_server_replicamanager_leadercount 1", "kafka_server_replicamanager_underreplicatedpartitions 1",
-		"kafka_server_replicamanager_isrshrinks_total 4", "kafka_controller_kafkacontroller_activecontrollercount 1", "kafka_brokers 3",
+		"kafka_server_replicamanager_isrshrinks_total 4", "kafka_server_replicamanager_partitionswithlatetransactionscount 3", "kafka_controller_kafkacontroller_activecontrollercount 1", "kafka_brokers 3",
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("no line %s in:\n%s", want, text)

@@ -212,7 +212,7 @@ func (f *fakePin) Scan(from, limit record.Offset, fn func(record.Batch) error) e
 func (f *fakePin) Extra(end record.Offset) (segment.Extra, error) {
 	f.p.mu.Lock()
 	release := f.p.release
-	x := segment.Extra{Epochs: slices.Clone(f.p.chain), Producers: []segment.Producer{{ID: 1, State: []byte(fmt.Sprint("state at ", end))}}}
+	x := segment.Extra{FirstUnstable: record.NoOffset, Epochs: slices.Clone(f.p.chain), Producers: []segment.Producer{{ID: 1, State: []byte(fmt.Sprint("state at ", end))}}}
 	for _, a := range f.p.aborted {
 		if a.First < end && a.Marker >= f.from {
 			x.Aborted = append(x.Aborted, a)

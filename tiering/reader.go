@@ -202,14 +202,15 @@ func (r *Reader) locate(ctx context.Context, v *View, q manifest.Query) (manifes
 	return e, x, err
 }
 
-// aborted collects what [from, to) needs: an abort may be listed only in a segment far above, so it looks forward to the tiered end, at those
-// segments that have any (E2, E4).
+// aborted collects what [from, to) needs, from those segments that have any (E2, E4). An abort may be listed only in a segment far above, but
+// not beyond one that reaches to and was sealed when everything that began below to was over: that one, and those before it, list all.
 func (r *Reader) aborted(ctx context.Context, v *View, from, to record.Offset) ([]segment.Aborted, error) {
 	var out []segment.Aborted
 	var failed error
 	err := v.Manifest.Walk(from, r.pageLoader(ctx), func(e *manifest.Entry) bool {
+		more := e.End < to || e.FirstUnstable != record.NoOffset && e.FirstUnstable < to
 		if !e.HasAborted {
-			return true
+			return more
 		}
 		x, err := r.index(ctx, v, e)
 		if err != nil {
@@ -217,7 +218,7 @@ func (r *Reader) aborted(ctx context.Context, v *View, from, to record.Offset) (
 			return false
 		}
 		out = x.AbortedIn(from, to, out)
-		return true
+		return more
 	})
 	if err == nil {
 		err = failed

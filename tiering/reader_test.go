@@ -469,6 +469,30 @@ func TestStartFromTier(t *testing.T) {
 	_ = r.Close()
 }
 
+// TestAbortedCostNoMoreIndexes: what was aborted far above costs a reader at the beginning nothing: the segment that it reads was sealed when
+// all that began below its end was over, and lists it (E2).
+func TestAbortedCostNoMoreIndexes(t *testing.T) {
+	x := makeTier(t, rand.New(rand.NewPCG(33, 34)), tierOptions{batches: 600, records: 2, value: 2000, spread: 100, segment: 60_000, aborts: true})
+	c := &counting{Store: x.store}
+	r := NewReader(ReaderConfig{}, c)
+	defer func() { _ = r.Close() }()
+	with := 0
+	for i := range x.v.Manifest.Entries {
+		if x.v.Manifest.Entries[i].HasAborted {
+			with++
+		}
+	}
+	if with < 5 {
+		t.Fatalf("%d segments with aborted transactions: the test tests nothing", with)
+	}
+	if _, err := r.Read(t.Context(), ReadRequest{View: x.v, Limit: x.v.Head.TieredEnd, MaxBytes: 1, FirstWhole: true, Aborted: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := value(r.metrics.gets.WithLabelValues(getIndex)); got != 1 {
+		t.Errorf("%v indexes were read, want that of the first segment", got)
+	}
+}
+
 // TestHammer: many readers over a cache of a few groups; buffers are poisoned when they are given back, so a block used after it was released shows.
 func TestHammer(t *testing.T) {
 	x := makeTier(t, rand.New(rand.NewPCG(29, 30)), tierOptions{batches: 500, records: 2, value: 16_000, spread: 1000, segment: 3 << 20})

@@ -47,6 +47,7 @@ var hints = map[*kerr.Error]string{
 	kerr.UnknownMemberID:              "the group has members: stop them first (`varve group describe GROUP` shows them)",
 	kerr.NonEmptyGroup:                "stop its members first: `varve group describe GROUP` shows them",
 	kerr.GroupIDNotFound:              "see `varve group list`",
+	kerr.TransactionalIDNotFound:      "see `varve txn list`",
 	kerr.UnsupportedVersion:           "the broker is too old for this command",
 }
 

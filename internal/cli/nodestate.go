@@ -42,7 +42,7 @@ func (s stateSource) Replicas() ops.ReplicaCounts {
 			c.UnderReplicated++
 		}
 	}
-	c.ProducerIDs = s.n.broker.Producers()
+	c.ProducerIDs, c.LateTxns = s.n.broker.Producers(), s.n.broker.LateTransactions()
 	c.ISRShrinks, c.ISRExpands = s.n.broker.ISRChanges()
 	return c
 }

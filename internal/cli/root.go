@@ -37,6 +37,7 @@ var commands = []func(*streams) *cobra.Command{
 	newProduceCommand,
 	newConsumeCommand,
 	newGroupCommand,
+	newTxnCommand,
 	newOffsetsCommand,
 	newSegmentCommand,
 	newWhyCommand,

@@ -249,6 +249,13 @@ func batchFlags(b record.Batch) string {
 			flags = append(flags, f.name)
 		}
 	}
+	if b.IsControl() {
+		if m, ok, err := b.Marker(); err == nil && ok && m.Commit {
+			flags = append(flags, fmt.Sprintf("commit by coordinator epoch %d", m.CoordinatorEpoch))
+		} else if err == nil && ok {
+			flags = append(flags, fmt.Sprintf("abort by coordinator epoch %d", m.CoordinatorEpoch))
+		}
+	}
 	return strings.Join(flags, ",")
 }
 

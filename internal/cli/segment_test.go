@@ -70,6 +70,20 @@ func writeSegment(t *testing.T) (string, segment.Info) {
 	return path, o.Info
 }
 
+// TestSegmentDumpMarkers: the end of a transaction is shown as what it is.
+func TestSegmentDumpMarkers(t *testing.T) {
+	for _, m := range []record.Marker{{Commit: true, CoordinatorEpoch: 7}, {CoordinatorEpoch: 8}} {
+		b, err := m.Batch(record.Producer{ID: 5, Epoch: 1}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool]string{true: "transactional,control,commit by coordinator epoch 7", false: "transactional,control,abort by coordinator epoch 8"}[m.Commit]
+		if got := batchFlags(b); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestSegmentDump(t *testing.T) {
 	path, info := writeSegment(t)
 	for _, arg := range []string{path, "file://" + path} {

@@ -65,6 +65,9 @@ const (
 	PowerFailure     Event = "crash of all nodes at a time"
 )
 
+// TransactionEnded counts for histories of transactions.
+const TransactionEnded Event = "transaction ended"
+
 // nodeEvents are those that runs with one node must meet.
 var nodeEvents = []Event{
 	CrashAtSync, CrashAtTxn, CrashAtUpload, CrashAtCommit, CrashAnywhere, CrashInProduce, CrashInStall, DiskStalled, CutInStall, UnsyncedTail, UnsyncedKept, CleanStop,
@@ -78,6 +81,11 @@ var clusterEvents = []Event{
 	LostCommitReply, LostHeadReply, MetadataOutage, ClientsCutOff, HotFetch, ColdFetch, HotAndCold, ColdTime, DeletedInSegment, DeletedUnsealed, TopicRecreated,
 	Failover, FailoverInUpload, TailTruncated, BelowMinimum, EligibleLed, StartedAtTier, HandOver, SessionLost, ISRChangeUnknown, DiskLost, EmptyRejoined,
 	FollowerFetch, Reassigned, NodesApart, PowerFailure,
+}
+
+// txnEvents are those that histories of transactions must meet.
+var txnEvents = []Event{
+	CrashAtSync, CrashAtTxn, CrashAnywhere, CleanStop, MetadataOutage, Failover, HandOver, SessionLost, NodesApart, TransactionEnded,
 }
 
 // Coverage counts events over all runs of a set.

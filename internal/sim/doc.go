@@ -11,7 +11,10 @@
 //
 // A seed reproduces inputs and faults, not interleavings: a finding usually comes again within a few repetitions of its seed.
 //
-// The package does not simulate groups, transactions, compaction or garbage collection, and it does not replace the crash tests
+// Histories of transactions (RunTransactions) are of their own: movers and writers of either protocol under the same faults, and readers of
+// what is committed (S14 to S16, S23, V3).
+//
+// The package does not simulate members of groups, compaction or garbage collection, and it does not replace the crash tests
 // of the hot log, which stop at every sync.
 //
 // Invariants:

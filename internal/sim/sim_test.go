@@ -17,6 +17,7 @@ import (
 const (
 	ciSeeds        = 70
 	ciClusterSeeds = 160
+	ciTxnSeeds     = 40
 	steps          = 14
 	clusterSteps   = 10
 )
@@ -64,15 +65,21 @@ type seedSet struct {
 	ci, steps int
 	knobs     func(uint64) Knobs
 	events    []Event
+	play      func(*testing.T, uint64, Knobs, *Coverage) // nil: Run
 }
 
 // TestSeeds runs the CI set: VARVE_SIM_SEEDS many seeds from VARVE_SIM_FROM on, or VARVE_SIM_SEED alone, VARVE_SIM_REPEAT times.
 // With VARVE_SIM_SERIAL they run one after the other, in their order.
-func TestSeeds(t *testing.T) { seedSet{ciSeeds, steps, knobsOf, nodeEvents}.run(t) }
+func TestSeeds(t *testing.T) { seedSet{ciSeeds, steps, knobsOf, nodeEvents, nil}.run(t) }
 
 // TestClusterSeeds does the same in worlds of three nodes.
 func TestClusterSeeds(t *testing.T) {
-	seedSet{ciClusterSeeds, clusterSteps, clusterKnobsOf, clusterEvents}.run(t)
+	seedSet{ciClusterSeeds, clusterSteps, clusterKnobsOf, clusterEvents, nil}.run(t)
+}
+
+// TestTransactionSeeds does the same with histories of transactions.
+func TestTransactionSeeds(t *testing.T) {
+	seedSet{ci: ciTxnSeeds, knobs: clusterKnobsOf, events: txnEvents, play: func(t *testing.T, seed uint64, k Knobs, c *Coverage) { RunTransactions(t, seed, k, c) }}.run(t)
 }
 
 func (s seedSet) run(t *testing.T) {
@@ -91,7 +98,13 @@ func (s seedSet) run(t *testing.T) {
 					if !serial {
 						t.Parallel()
 					}
-					synctest.Test(t, func(t *testing.T) { Run(t, seed, s.steps, s.knobs(seed), cover) })
+					synctest.Test(t, func(t *testing.T) {
+						if s.play != nil {
+							s.play(t, seed, s.knobs(seed), cover)
+							return
+						}
+						Run(t, seed, s.steps, s.knobs(seed), cover)
+					})
 				})
 			}
 		}

@@ -24,7 +24,7 @@ type library struct {
 
 var libraries = []library{
 	{"github.com/cockroachdb/pebble", []string{"broker/hotlog"}, false, "the hot log is the only importer of Pebble"},
-	{"github.com/twmb/franz-go/pkg/kmsg", []string{"gateway", "internal/cli", "internal/sim", "integration/...", "broker/follow*.go"}, true,
+	{"github.com/twmb/franz-go/pkg/kmsg", []string{"gateway", "internal/cli", "internal/sim", "integration/...", "broker/follow*.go", "broker/ask.go"}, true,
 		"the wire protocol ends in the gateway"},
 	{"github.com/aws/", []string{"tiering/objstore/aws"}, false, "a store's SDK stays in its driver"},
 	{"github.com/minio/minio-go", []string{"tiering/objstore/minio"}, false, "a store's SDK stays in its driver"},

@@ -37,6 +37,7 @@ type Broker struct {
 	OffsetMetadataMaxBytes    int
 	ProducerIDExpiration      time.Duration
 	TransactionMaxTimeout     time.Duration
+	TransactionalIDExpiration time.Duration
 	RetentionCheckInterval    time.Duration
 	OffsetsTopicNumPartitions int32
 	OffsetsRetention          time.Duration
@@ -213,6 +214,7 @@ func (b *Broker) fill() {
 	b.OffsetMetadataMaxBytes = r.integer("offset.metadata.max.bytes")
 	b.ProducerIDExpiration = b.Millis("producer.id.expiration.ms")
 	b.TransactionMaxTimeout = b.Millis("transaction.max.timeout.ms")
+	b.TransactionalIDExpiration = b.Millis("transactional.id.expiration.ms")
 	b.RetentionCheckInterval = b.Millis("log.retention.check.interval.ms")
 	b.OffsetsTopicNumPartitions = int32(r.long("offsets.topic.num.partitions"))
 	b.OffsetsRetention = time.Duration(r.long("offsets.retention.minutes")) * time.Minute

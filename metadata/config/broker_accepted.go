@@ -358,7 +358,6 @@ var acceptedFamilies = []struct {
 	}},
 	{"Transactions: limits, and how Kafka keeps their state.", []accepted{
 		{"transaction.abort.timed.out.transaction.cleanup.interval.ms", Int, "10000", ReadOnly},
-		{"transaction.max.timeout.ms", Int, "900000", ReadOnly},
 		{"transaction.partition.verification.enable", Boolean, "true", ClusterWide},
 		{"transaction.remove.expired.transaction.cleanup.interval.ms", Int, "3600000", ReadOnly},
 		{"transaction.state.log.load.buffer.size", Int, "5242880", ReadOnly},
@@ -367,6 +366,5 @@ var acceptedFamilies = []struct {
 		{"transaction.state.log.replication.factor", Short, "3", ReadOnly},
 		{"transaction.state.log.segment.bytes", Int, "104857600", ReadOnly},
 		{"transaction.two.phase.commit.enable", Boolean, "false", ReadOnly},
-		{"transactional.id.expiration.ms", Int, "604800000", ReadOnly},
 	}},
 }

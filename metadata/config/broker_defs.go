@@ -67,6 +67,8 @@ func brokerLogDefs() []*Def {
 		broker("log.cleaner.max.compaction.lag.ms", Long, maxLong).min(1).dynamic().doc(defaultOf("max.compaction.lag.ms")),
 		broker("log.cleaner.min.cleanable.ratio", Double, "0.5").min(0).max(1).dynamic().doc(defaultOf("min.cleanable.dirty.ratio")),
 		broker("producer.id.expiration.ms", Int, "86400000").min(1).dynamic().doc("How long a producer id may be idle before its sequence numbers are forgotten; never while it has a transaction open."),
+		broker("transaction.max.timeout.ms", Int, "900000").min(1).doc("The longest transaction.timeout.ms that a producer may ask for."),
+		broker("transactional.id.expiration.ms", Int, "604800000").min(1).doc("How long a transactional id may be unused, with no transaction open, before it is forgotten: its next producer gets a new producer id."),
 	}
 }
 
