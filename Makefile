@@ -4,7 +4,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS  := -s -w -X github.com/varve/varve/internal/cli.Version=$(VERSION)
 GOBUILD  := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
-.PHONY: help build dev demo cluster test lint bench bench-kafka report-card soak
+.PHONY: help build dev demo cluster test lint bench bench-kafka bench-rebalance report-card soak
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,6 +32,9 @@ bench: ## Go benchmarks of all packages
 
 bench-kafka: build ## side by side with Apache Kafka (needs Java and the kbench driver)
 	scripts/bench-kafka.sh
+
+bench-rebalance: build ## time until groups of 100 members are stable, beside Apache Kafka (needs Java)
+	scripts/bench-rebalance.sh
 
 report-card: build ## foreign Kafka clients against Varve and Apache Kafka; writes docs/report-card.md (needs Java, python3, node)
 	scripts/report-card.sh

@@ -14,46 +14,55 @@ import (
 	"github.com/varve/varve/record"
 )
 
-// offsetCommit stores offsets of a group, for its members or, while it has none, for whoever names it.
-func (s *Server) offsetCommit(ctx context.Context, r *Request) (kmsg.Response, error) {
+// beginOffsetCommit hands offsets of a group to its coordinator, for its members or, while it has none, for whoever names it. Commits of
+// a connection reach it in their order, and it does not wait for one before it takes the next.
+func (s *Server) beginOffsetCommit(ctx context.Context, r *Request) func() (kmsg.Response, error) {
 	req := r.Body.(*kmsg.OffsetCommitRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
 	now := time.Now()
-	c := commitRequest{now: now, maxMetadata: s.broker.Config().OffsetMetadataMaxBytes, at: map[metadata.ChunkID]int{}}
+	c := commitRequest{now: now, maxMetadata: s.broker.Config().OffsetMetadataMaxBytes}
 	find := s.offsetTopics(ctx)
 	if r.Version <= 4 && req.RetentionTimeMillis >= 0 {
 		c.expires = now.Add(time.Duration(req.RetentionTimeMillis) * time.Millisecond)
 	}
+	resp.Topics = make([]kmsg.OffsetCommitResponseTopic, len(req.Topics))
 	for i := range req.Topics {
-		t := kmsg.NewOffsetCommitResponseTopic()
+		t := &resp.Topics[i]
 		t.Topic, t.TopicID = req.Topics[i].Topic, req.Topics[i].TopicID
 		topic, code := find.topic(r.Version >= 10, t.Topic, t.TopicID)
-		for k := range req.Topics[i].Partitions {
-			p := kmsg.NewOffsetCommitResponseTopicPartition()
+		t.Partitions = make([]kmsg.OffsetCommitResponseTopicPartition, len(req.Topics[i].Partitions))
+		for k := range t.Partitions {
+			p := &t.Partitions[k]
 			p.Partition = req.Topics[i].Partitions[k].Partition
 			p.ErrorCode = code.int16()
 			if code == codeNone {
-				p.ErrorCode = c.add(topic, &req.Topics[i].Partitions[k]).int16()
+				p.ErrorCode = c.add(topic, &req.Topics[i].Partitions[k], len(t.Partitions)-k).int16()
 			}
-			t.Partitions = append(t.Partitions, p)
 		}
-		resp.Topics = append(resp.Topics, t)
 	}
 	who := group.Committer{MemberID: req.MemberID, Instance: req.InstanceID, Generation: group.Generation(req.Generation), OldVersion: r.Version < 9}
-	code := groupCode(s.commitOffsets(ctx, req.Group, who, c.edits))
-	if code == codeGroupIDNotFound && r.Version < 9 {
-		code = codeIllegalGeneration // what clients of that time know
+	outcome := s.beginCommit(ctx, req.Group, who, c.edits)
+	return func() (kmsg.Response, error) {
+		code := groupCode(outcome())
+		if code == codeGroupIDNotFound && r.Version < 9 {
+			code = codeIllegalGeneration // what clients of that time know
+		}
+		if code != codeNone {
+			failCommit(resp, code)
+		}
+		return resp, nil
 	}
-	if code != codeNone {
-		for i := range resp.Topics {
-			for k := range resp.Topics[i].Partitions {
-				if p := &resp.Topics[i].Partitions[k]; p.ErrorCode == 0 {
-					p.ErrorCode = code.int16()
-				}
+}
+
+// failCommit gives the code to every partition that has none.
+func failCommit(resp *kmsg.OffsetCommitResponse, code Code) {
+	for i := range resp.Topics {
+		for k := range resp.Topics[i].Partitions {
+			if p := &resp.Topics[i].Partitions[k]; p.ErrorCode == 0 {
+				p.ErrorCode = code.int16()
 			}
 		}
 	}
-	return resp, nil
 }
 
 // offsetTopics finds the topics of one OffsetCommit, OffsetFetch or OffsetDelete. The image tells most; for what it does not show the
@@ -106,10 +115,11 @@ type commitRequest struct {
 	maxMetadata int
 	partitions  int
 	edits       []chunkEdit
-	at          map[metadata.ChunkID]int // where in edits
+	at          map[metadata.ChunkID]int // where in edits, when there are several
 }
 
-func (c *commitRequest) add(t *metadata.Topic, p *kmsg.OffsetCommitRequestTopicPartition) Code {
+// add takes a partition; left counts it and those of its topic that follow.
+func (c *commitRequest) add(t *metadata.Topic, p *kmsg.OffsetCommitRequestTopicPartition, left int) Code {
 	o := metadata.CommittedOffset{
 		Partition: p.Partition, Offset: record.Offset(p.Offset), LeaderEpoch: record.Epoch(p.LeaderEpoch),
 		Committed: c.now.Truncate(time.Millisecond), Expires: c.expires,
@@ -126,26 +136,38 @@ func (c *commitRequest) add(t *metadata.Topic, p *kmsg.OffsetCommitRequestTopicP
 	case len(o.Metadata) > c.maxMetadata:
 		return codeOffsetMetadataTooLarge
 	}
-	id := metadata.ChunkOf(t.ID, p.Partition)
-	i, ok := c.at[id]
-	if !ok {
-		i = len(c.edits)
-		c.at[id] = i
-		c.edits = append(c.edits, chunkEdit{id: id})
-	}
-	c.edits[i].set = append(c.edits[i].set, o)
+	edit := c.edit(metadata.ChunkOf(t.ID, p.Partition), min(left, metadata.OffsetsPerChunk))
+	edit.set = append(edit.set, o)
 	return codeNone
 }
 
-// commitOffsets has the coordinator check and store a commit.
-func (s *Server) commitOffsets(ctx context.Context, id string, who group.Committer, edits []chunkEdit) error {
+// edit is that of a key, with room for so many offsets when it is new. Partitions of a request usually come key by key.
+func (c *commitRequest) edit(id metadata.ChunkID, room int) *chunkEdit {
+	if n := len(c.edits); n > 0 && c.edits[n-1].id == id {
+		return &c.edits[n-1]
+	}
+	i, ok := c.at[id]
+	if !ok {
+		i = len(c.edits)
+		if i > 0 && c.at == nil {
+			c.at = map[metadata.ChunkID]int{c.edits[0].id: 0}
+		}
+		if c.at != nil {
+			c.at[id] = i
+		}
+		c.edits = append(c.edits, chunkEdit{id: id, set: make([]metadata.CommittedOffset, 0, room)})
+	}
+	return &c.edits[i]
+}
+
+// beginCommit hands a commit to the group's coordinator, which checks and stores it. outcome waits for that.
+func (s *Server) beginCommit(ctx context.Context, id string, who group.Committer, edits []chunkEdit) (outcome func() error) {
 	sh, err := s.groups.find(id)
 	if err != nil {
-		return err
+		return func() error { return err }
 	}
-	ctx, cancel := context.WithTimeout(ctx, groupWait)
-	defer cancel()
-	answer, err := ask(ctx, sh, func(now time.Time, reply func(error)) {
+	deadline := time.Now().Add(groupWait)
+	answer, err := tell(ctx, deadline, sh, func(now time.Time, reply func(error)) {
 		e := sh.groups[id]
 		if e == nil && who.Generation >= 0 {
 			reply(group.ErrNotFound)
@@ -165,5 +187,11 @@ func (s *Server) commitOffsets(ctx context.Context, id string, who group.Committ
 		}
 		sh.change(e, c)
 	})
-	return errors.Join(err, answer)
+	return func() error {
+		if err != nil {
+			return err
+		}
+		said, err := hear(ctx, deadline, sh, answer)
+		return errors.Join(err, said)
+	}
 }

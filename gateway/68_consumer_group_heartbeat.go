@@ -19,6 +19,10 @@ import (
 func (s *Server) consumerGroupHeartbeat(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.ConsumerGroupHeartbeatRequest)
 	resp := req.ResponseKind().(*kmsg.ConsumerGroupHeartbeatResponse)
+	if !s.consumerProtocol() {
+		resp.ErrorCode = codeUnsupportedVersion.int16()
+		return resp, nil
+	}
 	answer, err := s.heartbeatConsumer(ctx, r, req)
 	if err != nil {
 		message := err.Error()
@@ -36,6 +40,11 @@ func (s *Server) consumerGroupHeartbeat(ctx context.Context, r *Request) (kmsg.R
 	}
 	resp.Assignment = &a
 	return resp, nil
+}
+
+// consumerProtocol tells whether groups of the consumer protocol are served.
+func (s *Server) consumerProtocol() bool {
+	return slices.Contains(s.broker.Config().List("group.coordinator.rebalance.protocols"), consumerType)
 }
 
 func (s *Server) heartbeatConsumer(ctx context.Context, r *Request, req *kmsg.ConsumerGroupHeartbeatRequest) (consumer.Answer, error) {

@@ -29,6 +29,11 @@ func (s *Server) consumerGroupDescribe(ctx context.Context, r *Request) (kmsg.Re
 	for _, id := range req.Groups {
 		g := kmsg.NewConsumerGroupDescribeResponseGroup()
 		g.Group = id
+		if !s.consumerProtocol() {
+			g.ErrorCode = codeUnsupportedVersion.int16()
+			resp.Groups = append(resp.Groups, g)
+			continue
+		}
 		d, err := s.describeConsumer(ctx, id)
 		if err != nil {
 			message := err.Error()

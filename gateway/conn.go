@@ -30,6 +30,7 @@ type conn struct {
 	memory   *semaphore.Weighted // of this connection's requests in flight (G4)
 	queue    chan *call          // started, not answered; closed by the reader
 	open     atomic.Int32        // calls in queue or being answered
+	inTurn   atomic.Int32        // those of them that are served in their turn
 	// mutedUntil, in nanoseconds since the server's start: until then nothing is read or answered. The writer sets it.
 	mutedUntil atomic.Int64
 	answered   chan struct{} // told by the writer when no call is open any more, if the reader asked
@@ -76,6 +77,9 @@ type call struct {
 	keepFrame bool
 	produce   *produceCall
 	fetch     *kmsg.FetchRequest
+	// answer is of a call that was begun; inTurn: it is served in its turn only.
+	answer func() (kmsg.Response, error)
+	inTurn bool
 	// unsupported: an ApiVersions request above our version.
 	unsupported bool
 }
@@ -157,11 +161,7 @@ func (c *conn) read() error {
 		if err != nil {
 			return err
 		}
-		if cl.api.start != nil && !cl.unsupported {
-			began := cl.clock()
-			cl.api.start(c.s, c.ctx, cl)
-			cl.busy += cl.since(began)
-		}
+		c.start(cl)
 		c.open.Add(1)
 		c.alone = c.s.quotas.alone(cl)
 		select {
@@ -172,6 +172,22 @@ func (c *conn) read() error {
 			return c.ctx.Err()
 		}
 	}
+}
+
+// start starts a call as far as its turn need not be awaited. What is begun early may overtake nothing but what was started as well: a commit
+// behind a request to leave the group must not come before it.
+func (c *conn) start(cl *call) {
+	began := cl.clock()
+	switch {
+	case cl.api.start != nil && !cl.unsupported:
+		cl.api.start(c.s, c.ctx, cl)
+	case cl.api.begin != nil && c.inTurn.Load() == 0:
+		cl.answer = cl.api.begin(c.s, c.ctx, &cl.Request)
+	default:
+		cl.inTurn = true
+		c.inTurn.Add(1)
+	}
+	cl.busy += cl.since(began)
 }
 
 // next reads one request, whose memory is admitted before its body is read (G4).
@@ -369,6 +385,9 @@ func (c *conn) write() (err error) {
 			cl.keepFrame = true
 		}
 		c.finished(cl)
+		if cl.inTurn {
+			c.inTurn.Add(-1)
+		}
 		if c.open.Add(-1) == 0 && c.asked.Load() {
 			select {
 			case c.answered <- struct{}{}:
@@ -411,7 +430,7 @@ func (c *conn) serve(cl *call, a *answer) error {
 	case cl.api.finish != nil:
 		return cl.api.finish(c.s, c.ctx, cl, a)
 	}
-	resp, err := cl.api.serve(c.s, c.ctx, &cl.Request)
+	resp, err := c.outcome(cl)
 	if err != nil {
 		return fmt.Errorf("%s version %d: %w", cl.api.name, cl.Version, err)
 	}
@@ -422,4 +441,15 @@ func (c *conn) serve(cl *call, a *answer) error {
 	resp.SetVersion(cl.Version)
 	a.encode(resp)
 	return nil
+}
+
+// outcome serves a call whose turn has come, as far as that is not done already.
+func (c *conn) outcome(cl *call) (kmsg.Response, error) {
+	if cl.answer == nil && cl.api.begin != nil {
+		cl.answer = cl.api.begin(c.s, c.ctx, &cl.Request)
+	}
+	if cl.answer != nil {
+		return cl.answer()
+	}
+	return cl.api.serve(c.s, c.ctx, &cl.Request)
 }

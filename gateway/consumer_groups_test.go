@@ -330,6 +330,22 @@ func (n *node) revisionOf(part string) (newest metadata.Revision) {
 	return newest
 }
 
+// TestConsumerProtocolOff: a broker whose list of protocols does not name that of consumer groups refuses their members, as Kafka does.
+func TestConsumerProtocolOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: quick("group.coordinator.rebalance.protocols", "classic")}).coordinating()
+		n.topic("t", 1, nil)
+		v := &voice{t: t, group: "g", id: "m", topics: []string{"t"}}
+		if code := v.beat(n, false); code != codeUnsupportedVersion {
+			t.Errorf("a member: code %d", code)
+		}
+		if code := Code(n.consumerGroup("g").ErrorCode); code != codeUnsupportedVersion {
+			t.Errorf("describing: code %d", code)
+		}
+		n.dial().member("g", time.Minute)
+	})
+}
+
 // TestConsumerGroupAdmin: what administration sees of a consumer group, and may do with it.
 func TestConsumerGroupAdmin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

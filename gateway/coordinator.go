@@ -51,10 +51,13 @@ func groupCode(err error) Code {
 // another live node is.
 type coordinators struct {
 	s      *Server
-	writes *semaphore.Weighted
+	writes *semaphore.Weighted // a node's transactions for groups that change something
 	reads  *semaphore.Weighted
+	writer *groupWriter
 	kick   chan struct{}
 	wg     sync.WaitGroup
+	// metrics is set before anything runs.
+	metrics *groupMetrics
 
 	mu struct {
 		sync.Mutex
@@ -67,6 +70,9 @@ func newCoordinators(s *Server) *coordinators {
 	c := &coordinators{s: s, writes: semaphore.NewWeighted(maxGroupWrites), reads: semaphore.NewWeighted(maxGroupReads), kick: make(chan struct{}, 1)}
 	c.mu.shards = map[int32]*shard{}
 	c.mu.released = map[int32]metadata.Revision{}
+	c.writer = newGroupWriter(s.meta, c.writes)
+	c.metrics = newGroupMetrics(c)
+	c.writer.flushed = c.metrics.flushTime
 	return c
 }
 
@@ -115,6 +121,7 @@ func (c *coordinators) run(ctx context.Context) {
 	}
 	c.mu.Unlock()
 	c.wg.Wait()
+	c.writer.wg.Wait()
 }
 
 // pause waits, and tells whether ctx goes on.

@@ -156,6 +156,7 @@ func (sh *shard) consumerStepped(e *groupEntry, now time.Time, done func(error))
 	}
 	sh.after(e, done)
 	if e.unsaved() {
+		sh.moved(e)
 		sh.enqueue(e)
 	}
 	sh.schedule(e)

@@ -65,6 +65,10 @@ type groupEntry struct {
 	queued     bool
 	at         time.Time // when it has something to do by time alone
 	index      int       // among the timers, -1: not there
+	// For the metrics: the state and the epoch of a consumer group that were seen last, and since when it has not been stable.
+	shown    string
+	epoch    int32
+	restless time.Time
 }
 
 // offsetChunk are the committed offsets of one key, as they were written last.
@@ -100,22 +104,55 @@ func (sh *shard) serves() error {
 // ask has fn called by the shard's goroutine and waits until it, or something later, replies. A shard that ends replies to nobody:
 // whoever waits then is told to look for another coordinator.
 func ask[T any](ctx context.Context, sh *shard, fn func(now time.Time, reply func(T))) (T, error) {
+	answer, err := tell(ctx, time.Time{}, sh, fn)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return hear(ctx, time.Time{}, sh, answer)
+}
+
+// tell is the first half of ask: it returns when fn is sure to be called, if the shard does not end before. What is told by one goroutine
+// comes in order. A deadline of zero is none.
+func tell[T any](ctx context.Context, deadline time.Time, sh *shard, fn func(now time.Time, reply func(T))) (<-chan T, error) {
 	answer := make(chan T, 1)
-	var none T
-	select {
-	case sh.inputs <- func(now time.Time) {
+	told := time.Now()
+	input := func(now time.Time) {
+		sh.c.metrics.queueTime.observe(now.Sub(told))
 		fn(now, func(v T) {
 			select {
 			case answer <- v:
 			default: // a second answer must not stop the shard
 			}
 		})
-	}:
-	case <-sh.done:
-		return none, errNotCoordinator
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
 	}
+	select {
+	case sh.inputs <- input:
+		return answer, nil
+	default:
+	}
+	ctx, cancel := until(ctx, deadline)
+	defer cancel()
+	select {
+	case sh.inputs <- input:
+		return answer, nil
+	case <-sh.done:
+		return nil, errNotCoordinator
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// hear is the second half of ask.
+func hear[T any](ctx context.Context, deadline time.Time, sh *shard, answer <-chan T) (T, error) {
+	var none T
+	select {
+	case v := <-answer:
+		return v, nil
+	default:
+	}
+	ctx, cancel := until(ctx, deadline)
+	defer cancel()
 	select {
 	case v := <-answer:
 		return v, nil
@@ -129,6 +166,13 @@ func ask[T any](ctx context.Context, sh *shard, fn func(now time.Time, reply fun
 	default:
 		return none, errNotCoordinator
 	}
+}
+
+func until(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
+	if deadline.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, deadline)
 }
 
 // run serves the term until it ends. released: this node has given the shard up.
@@ -211,7 +255,9 @@ func (sh *shard) load(ctx context.Context) error {
 	}
 	for _, e := range sh.groups {
 		sh.schedule(e)
+		sh.moved(e)
 	}
+	sh.c.metrics.loadTime.observe(time.Since(now))
 	sh.dropGoneTopics()
 	sh.sweepAt = now.Add(sh.c.config().OffsetsRetentionCheck)
 	sh.c.s.log.Debug("group coordinator: shard loaded", "shard", sh.co.Shard, "epoch", sh.co.Epoch, "groups", len(sh.groups))
@@ -238,7 +284,9 @@ func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bo
 		timer.Reset(time.Until(sh.nextDeadline()))
 		select {
 		case fn := <-inputs:
-			fn(time.Now())
+			began := time.Now()
+			fn(began)
+			sh.c.metrics.processingTime.observe(time.Since(began))
 		case err := <-sh.written:
 			if err != nil {
 				if ctx.Err() != nil {
@@ -284,6 +332,7 @@ func (sh *shard) wait(give func(group.Output)) group.Token {
 // stepped lets out what a step of the group has brought.
 func (sh *shard) stepped(e *groupEntry) {
 	sh.answer(e)
+	sh.moved(e)
 	if e.unsaved() {
 		sh.enqueue(e)
 	}

@@ -27,6 +27,7 @@ type offsetChange struct {
 	// edits that set something are of different keys. What is written is taken off; checked: each of them fits.
 	edits   []chunkEdit
 	checked bool
+	expiry  bool // of what nobody asked for
 	// wholeGroup deletes the group with everything that it has, if it still is empty then.
 	wholeGroup bool
 	reply      func(error)
@@ -59,6 +60,8 @@ type batchPart struct {
 	deleted bool
 	chunks  map[metadata.ChunkID][]metadata.CommittedOffset
 	replies []func(error)
+	// committed, expired and deleted count partitions.
+	committed, expired, deletedOffsets int
 }
 
 // change lets a change of offsets wait to be written; first until it is known what transactions have made of them, where they may have.
@@ -99,15 +102,11 @@ func (b *groupBatch) needed() bool {
 	return slices.ContainsFunc(b.parts, func(p batchPart) bool { return p.state || p.deleted || len(p.chunks) > 0 })
 }
 
-// send executes a batch. What the store surely did not do is sent again, the same: nothing else is decided on these groups
+// send has a batch written. What the store surely did not do is sent again, the same: nothing else is decided on these groups
 // meanwhile. Whatever else goes wrong ends the term, and the shard is loaded anew.
 func (sh *shard) send(ctx context.Context, b *groupBatch) error {
 	for {
-		if err := sh.c.writes.Acquire(ctx, 1); err != nil {
-			return err
-		}
-		rev, err := sh.c.s.meta.ChangeGroups(ctx, sh.co, b.changes)
-		sh.c.writes.Release(1)
+		rev, err := sh.c.writer.change(ctx, metadata.ShardChange{Coordination: sh.co, Groups: b.changes})
 		if err == nil {
 			sh.revision = rev
 			return nil
@@ -219,13 +218,15 @@ func (sh *shard) gatherChanges(p *batchPart, room groupRoom) (left bool) {
 		for len(c.edits) > 0 {
 			edit := &c.edits[0]
 			before, touched := p.chunks[edit.id]
-			list := edit.apply(e.current(p, edit.id))
+			old := e.current(p, edit.id)
+			list := edit.apply(old)
 			size := sizeOf(list)
 			grown := used - sizeOf(before) + size
 			if !touched && len(p.chunks) >= room.chunks || grown > room.bytes && grown > used {
 				return true
 			}
 			p.chunks[edit.id], used = list, grown
+			p.tally(c, len(edit.set), len(old)-len(list))
 			c.edits = c.edits[1:]
 		}
 		if c.wholeGroup {
@@ -236,6 +237,18 @@ func (sh *shard) gatherChanges(p *batchPart, room groupRoom) (left bool) {
 	return false
 }
 
+// tally counts what an edit does.
+func (p *batchPart) tally(c *offsetChange, set, gone int) {
+	p.committed += set
+	switch {
+	case set > 0:
+	case c.expiry:
+		p.expired += gone
+	default:
+		p.deletedOffsets += gone
+	}
+}
+
 // checkSizes refuses a change of which something is too large before any of it is written, which may take several transactions. No other
 // change of the group comes between those, so once is enough.
 func (e *groupEntry) checkSizes(p *batchPart, c *offsetChange) error {
@@ -243,8 +256,12 @@ func (e *groupEntry) checkSizes(p *batchPart, c *offsetChange) error {
 		return nil
 	}
 	for i := range c.edits {
-		edit := &c.edits[i]
-		if size := sizeOf(edit.apply(e.current(p, edit.id))); size > metadata.MaxValueBytes-maxGroupID {
+		edit, old := &c.edits[i], e.current(p, c.edits[i].id)
+		const most = metadata.MaxValueBytes - maxGroupID
+		if sizeOf(old)+sizeOf(edit.set) <= most {
+			continue // whatever of the old ones stays
+		}
+		if size := sizeOf(edit.apply(old)); size > most {
 			return fmt.Errorf("%d bytes for one key: %w", size, errOffsetTooLarge)
 		}
 	}
@@ -360,6 +377,10 @@ func (sh *shard) wrote() {
 		case p.state:
 			e.rev, e.pages = sh.revision, p.pages
 		}
+		m := sh.c.metrics
+		m.commits.Add(float64(p.committed))
+		m.expired.Add(float64(p.expired))
+		m.deleted.Add(float64(p.deletedOffsets))
 		for id, list := range p.chunks {
 			if len(list) == 0 {
 				delete(e.chunks, id)
@@ -407,7 +428,7 @@ func (sh *shard) sweep(now time.Time) {
 			}
 		}
 		if len(edits) > 0 {
-			sh.change(e, &offsetChange{edits: edits, reply: func(error) {}})
+			sh.change(e, &offsetChange{edits: edits, expiry: true, reply: func(error) {}})
 		}
 		if !kept && e.unused() && !e.unsaved() && (e.rev != 0 || len(e.chunks) > 0) {
 			sh.change(e, &offsetChange{wholeGroup: true, reply: func(error) {}})

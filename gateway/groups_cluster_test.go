@@ -109,8 +109,8 @@ func TestShardsMove(t *testing.T) {
 		if err := commit(first, 6, who); !errors.Is(err, errNotCoordinator) {
 			t.Errorf("a commit at the old coordinator: %v", err)
 		}
-		if _, err := first.meta.ChangeGroups(context.Background(), old.co, []metadata.GroupChange{{ID: "g", State: []byte{1}}}); !errors.Is(err, metadata.ErrFenced) {
-			t.Errorf("a late change of the old coordinator: %v", err)
+		if got := first.meta.ChangeShards(context.Background(), []metadata.ShardChange{{Coordination: old.co, Groups: []metadata.GroupChange{{ID: "g", State: []byte{1}}}}}); !errors.Is(got[0].Err, metadata.ErrFenced) {
+			t.Errorf("a late change of the old coordinator: %v", got[0].Err)
 		}
 		holds(second, 5)
 		check(t, commit(second, 7, who))

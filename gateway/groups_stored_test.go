@@ -70,7 +70,7 @@ func TestEmptyConsumerGroupBecomesClassic(t *testing.T) {
 		topic := n.topic("t", 1, nil)
 		v := &voice{t: t, group: "g", id: "m", topics: []string{"t"}}
 		v.must(n, false)
-		check(t, n.server.groups.writes.Acquire(context.Background(), maxGroupWrites)) // the store takes nothing
+		release := n.holdWrites()
 		codes := make(chan Code, 2)
 		go func() { // it is on its way, and what comes after waits
 			codes <- groupCode(n.server.commitOffsets(context.Background(), "other", group.Committer{Generation: group.NoGeneration}, []chunkEdit{
@@ -94,7 +94,7 @@ func TestEmptyConsumerGroupBecomesClassic(t *testing.T) {
 		if code := n.dial().do(4, join).(*kmsg.JoinGroupResponse).ErrorCode; code != codeMemberIDRequired.int16() {
 			t.Fatalf("a join: %d", code)
 		}
-		n.server.groups.writes.Release(maxGroupWrites)
+		release()
 		late := time.After(time.Minute)
 		for range cap(codes) {
 			select {

@@ -459,7 +459,7 @@ func TestCommitQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1"}}).coordinating()
 		topic := n.topic("t", 1, nil)
-		check(t, n.server.groups.writes.Acquire(context.Background(), maxGroupWrites)) // the store takes nothing
+		release := n.holdWrites()
 		codes := make(chan Code, maxWaitingCommits+10)
 		var wg sync.WaitGroup
 		for range cap(codes) {
@@ -473,7 +473,7 @@ func TestCommitQueue(t *testing.T) {
 		if got := len(codes); got == 0 || got >= 10 {
 			t.Errorf("%d commits were turned away", got)
 		}
-		n.server.groups.writes.Release(maxGroupWrites)
+		release()
 		wg.Wait()
 		count := map[Code]int{}
 		for range cap(codes) {
@@ -482,5 +482,93 @@ func TestCommitQueue(t *testing.T) {
 		if count[codeNone] < maxWaitingCommits || count[codeNone]+count[codeCoordinatorNotAvailable] != cap(codes) {
 			t.Errorf("codes: %v", count)
 		}
+	})
+}
+
+// commitOffsets commits and waits for the outcome.
+func (s *Server) commitOffsets(ctx context.Context, id string, who group.Committer, edits []chunkEdit) error {
+	return s.beginCommit(ctx, id, who, edits)()
+}
+
+// metric is the value of a gauge or a counter whose labels' values are these.
+func (n *node) metric(name string, labels ...string) float64 {
+	n.t.Helper()
+	families, err := n.metrics.Gather()
+	check(n.t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var values []string
+			for _, l := range m.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			if f.GetName() == name && slices.Equal(values, labels) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetSummary().GetSampleCount())
+			}
+		}
+	}
+	n.t.Fatalf("no series %s%v", name, labels)
+	return 0
+}
+
+// TestGroupMetrics: groups and offsets are counted by state, and what happens to them is.
+func TestGroupMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: quick("offsets.retention.minutes", "10", "offsets.retention.check.interval.ms", "60000")}).coordinating()
+		n.topic("t", 1, nil)
+		n.topic("u", 1, nil)
+		const prefix = "kafka_server_groupcoordinatormetrics_"
+		want := func(v float64, name string, labels ...string) {
+			t.Helper()
+			if got := n.metric(name, labels...); got != v {
+				t.Errorf("%s%v is %v, want %v", name, labels, got, v)
+			}
+		}
+		want(5, prefix+"num_partitions", "active")
+		want(0, prefix+"group_count", "classic")
+		m := n.dial().member("g", time.Minute)
+		v := &voice{t: t, group: "c", id: "m", topics: []string{"t"}}
+		v.must(n, false)
+		v.must(n, true) // it says that it has what it was given
+		commit := commitOf("g", 1)
+		commit.MemberID, commit.Generation = m.id, int32(m.generation)
+		for _, req := range []*kmsg.OffsetCommitRequest{commit, commitOf("simple", 1), commitOf("simple", 2)} {
+			if code := commitCode(n.dial().do(pipedCommit, req)); code != codeNone {
+				t.Fatalf("code %d", code)
+			}
+		}
+		for _, manager := range groupManagers {
+			want(2, manager+"numgroups")
+			want(1, manager+"numgroupsstable")
+			want(1, manager+"numgroupsempty")
+			want(2, manager+"numoffsets")
+		}
+		want(2, prefix+"group_count", "classic")
+		want(1, prefix+"group_count", "consumer")
+		want(1, prefix+"classic_group_count", "stable")
+		want(1, prefix+"consumer_group_count", "stable")
+		want(2, prefix+"offset_count")
+		want(3, prefix+"offset_commit_count")
+		want(1, prefix+"group_completed_rebalance_count")
+		want(1, "varve_group_rebalance_time_ms") // the consumer group was stable at once
+		want(5, prefix+"partition_load_time_ms")
+		for _, name := range []string{"event_queue_time_ms", "event_processing_time_ms", "batch_flush_time_ms"} {
+			if n.metric(prefix+name) == 0 {
+				t.Errorf("%s counts nothing", name)
+			}
+		}
+		rebalances := n.metric(prefix + "consumer_group_rebalance_count")
+		r := v.request()
+		r.SubscribedTopicNames = []string{"t", "u"}
+		if code := v.ask(n, r).ErrorCode; code != 0 {
+			t.Fatalf("code %d", code)
+		}
+		want(rebalances+1, prefix+"consumer_group_rebalance_count")
+		check(t, n.server.deleteGroup(context.Background(), "simple"))
+		want(1, prefix+"offset_deletion_count")
+		m.leave()
+		time.Sleep(12 * time.Minute)
+		want(1, prefix+"offset_expiration_count")
+		want(0, prefix+"offset_count")
+		want(0, prefix+"group_count", "classic")
 	})
 }

@@ -9,13 +9,14 @@ const (
 	shardReleaseWait = 3 * time.Second
 	// maxGroupID bounds a group id, in bytes: it is part of several keys of the metadata store.
 	maxGroupID = 1024
-	// maxGroupTxnOps and maxGroupTxnBytes bound one transaction of a coordinator shard.
+	// maxGroupTxnOps and maxGroupTxnBytes bound one transaction of coordinator shards.
 	maxGroupTxnOps   = 90
 	maxGroupTxnBytes = 512 << 10
 	// maxGroupWrites and maxGroupReads bound a node's transactions for groups that are on their way, so that commits cannot starve
-	// leases and leadership, which share the store.
+	// leases and leadership, which share the store. Of the writes, at most maxJointWrites are of what shards have to write.
 	maxGroupWrites = 16
 	maxGroupReads  = 32
+	maxJointWrites = 4
 	// maxShardInputs bounds the requests that a shard has not looked at yet, maxWaitingCommits those that wait to be written.
 	maxShardInputs    = 256
 	maxWaitingCommits = 4096

@@ -28,6 +28,10 @@ type Request struct {
 // with a log line: errors of the request itself belong into the answer. ctx ends when the connection or the server does.
 type handlerFunc func(s *Server, ctx context.Context, r *Request) (kmsg.Response, error)
 
+// beginFunc begins to serve a request and returns what waits for the outcome and gives the answer. It runs in the reader when nothing
+// before it on the connection waits for its turn, so it must not take long; else when the turn has come.
+type beginFunc func(s *Server, ctx context.Context, r *Request) (finish func() (kmsg.Response, error))
+
 // api is one row of the API table.
 type api struct {
 	key  int16
@@ -39,6 +43,8 @@ type api struct {
 	refuseBelow, silentBelow int16
 	body                     func() kmsg.Request
 	serve                    handlerFunc
+	// begin stands in place of serve where what a request asks for can be under way before its turn to be answered.
+	begin beginFunc
 	// records: the request carries record batches, so its frame may be as large as socket.request.max.bytes.
 	records bool
 	// flexibleFrom is the first version with tagged fields; newTable fills it.

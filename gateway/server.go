@@ -138,6 +138,9 @@ func New(cfg Config, b *broker.Broker, meta *metadata.Store, listeners []Listene
 	if err := cfg.Registerer.Register(newQuotaMetrics(s.quotas)); err != nil {
 		return nil, err
 	}
+	if err := cfg.Registerer.Register(s.groups.metrics); err != nil {
+		return nil, err
+	}
 	s.sessions.init(s.metrics.sessions)
 	return s, nil
 }

@@ -7,7 +7,7 @@ import "github.com/twmb/franz-go/pkg/kmsg"
 // groupAPIs are the rows of consumer groups and their offsets. Versions are Kafka 4.4's.
 func groupAPIs() []api {
 	return []api{
-		{key: 8, name: "OffsetCommit", min: 2, max: 10, body: func() kmsg.Request { return new(kmsg.OffsetCommitRequest) }, serve: (*Server).offsetCommit},
+		{key: 8, name: "OffsetCommit", min: 2, max: 10, body: func() kmsg.Request { return new(kmsg.OffsetCommitRequest) }, begin: (*Server).beginOffsetCommit},
 		{key: 9, name: "OffsetFetch", min: 1, max: 10, body: func() kmsg.Request { return new(kmsg.OffsetFetchRequest) }, serve: (*Server).offsetFetch},
 		{key: 10, name: "FindCoordinator", min: 0, max: 6, body: func() kmsg.Request { return new(kmsg.FindCoordinatorRequest) }, serve: (*Server).findCoordinator},
 		{key: 11, name: "JoinGroup", min: 0, max: 9, body: func() kmsg.Request { return new(kmsg.JoinGroupRequest) }, serve: (*Server).joinGroup},

@@ -53,52 +53,92 @@ func (c *change) delete(key string) { c.ops = append(c.ops, Op{Kind: OpDelete, K
 // txn is the transaction of a change. Its other branch reads the mark and every compared key, in one revision with the
 // compares: that read decides an unknown outcome.
 func (c *change) txn() Txn {
-	t := Txn{Then: c.ops}
-	seen := map[string]bool{}
-	read := func(key string) {
-		if !seen[key] {
-			seen[key] = true
-			t.Else = append(t.Else, Op{Kind: OpGet, Key: key})
-		}
+	t := txnOf(c)
+	t.Else = reasons(c)
+	return t
+}
+
+// txnOf is the transaction of several changes, all or none of which happen, without its other branch.
+func txnOf(parts ...*change) Txn {
+	guards, ops := 0, 0
+	for _, c := range parts {
+		guards, ops = guards+len(c.guards), ops+len(c.ops)
 	}
-	if c.mark != "" {
-		read(c.mark)
-	}
-	for _, g := range c.guards {
-		t.If = append(t.If, g.Compare)
-		if g.End == "" {
-			read(g.Key)
+	t := Txn{If: make([]Compare, 0, guards), Then: make([]Op, 0, ops)}
+	for _, c := range parts {
+		t.Then = append(t.Then, c.ops...)
+		for i := range c.guards {
+			t.If = append(t.If, c.guards[i].Compare)
 		}
 	}
 	return t
 }
 
-// judge says what a refused transaction means.
-func (c *change) judge(res *TxnResult) (applied Revision, err error) {
-	found := map[string]KeyValue{}
-	for _, kvs := range res.Reads {
-		for _, kv := range kvs {
-			found[kv.Key] = kv
+// reasons is the other branch.
+func reasons(parts ...*change) (reads []Op) {
+	seen := map[string]bool{}
+	read := func(key string) {
+		if !seen[key] {
+			seen[key] = true
+			reads = append(reads, Op{Kind: OpGet, Key: key})
 		}
 	}
+	for _, c := range parts {
+		if c.mark != "" {
+			read(c.mark)
+		}
+		for i := range c.guards {
+			if g := &c.guards[i]; g.End == "" {
+				read(g.Key)
+			}
+		}
+	}
+	return reads
+}
+
+// judge says what a refused transaction means for a change. unknown: an earlier execution of it may have happened. An error of nil means
+// that it has; errOthers that nothing stands against it.
+func (c *change) judge(res *TxnResult, found map[string]KeyValue, unknown bool) (Revision, error) {
 	if kv, ok := found[c.mark]; ok && opOf(kv.Value) == c.op {
 		return kv.ModRevision, nil
 	}
-	var ranged error
+	err := c.refusal(found)
+	if err != nil && unknown && c.mark == "" && c.nothingLeft(found) {
+		return res.Revision, nil // a change that only deletes, and everything is gone
+	}
+	if err == nil {
+		err = errOthers
+	}
+	return 0, err
+}
+
+// errOthers: a transaction was refused, but not for what this change requires.
+var errOthers = fmt.Errorf("%w: refused with others", ErrConflict)
+
+// refusal is the meaning of the first guard that does not hold, nil when all do.
+func (c *change) refusal(found map[string]KeyValue) (ranged error) {
 	for _, g := range c.guards {
 		if g.End != "" {
-			ranged = g.fails
+			ranged = g.fails // what it looks at is not among what was found
 			continue
 		}
 		kv, ok := found[g.Key]
 		if !g.holds(&kv, ok) {
-			return 0, g.fails
+			return g.fails
 		}
 	}
-	if ranged == nil {
-		ranged = ErrConflict
+	return ranged
+}
+
+// found are the keys that a transaction has read.
+func (r *TxnResult) found() map[string]KeyValue {
+	all := map[string]KeyValue{}
+	for _, kvs := range r.Reads {
+		for _, kv := range kvs {
+			all[kv.Key] = kv
+		}
 	}
-	return 0, ranged
+	return all
 }
 
 func (g *guard) holds(kv *KeyValue, there bool) bool {
@@ -135,19 +175,35 @@ func (s *Store) commit(ctx context.Context, c *change) (Revision, error) {
 	if err := checkSize(&t); err != nil {
 		return 0, fmt.Errorf("%s: %w", c.what, err)
 	}
-	rev, err := s.decide(ctx, c, t)
+	rev, err := s.decide(ctx, t, nil, func(res *TxnResult, unknown bool) (Revision, error) {
+		return c.judge(res, res.found(), unknown)
+	})
 	if err != nil {
-		s.metrics.failed(err)
-		if errors.Is(err, ErrGeneration) {
-			s.fail(err)
-		}
-		return 0, fmt.Errorf("%s: %w", c.what, err)
+		return 0, s.refused(c, err)
 	}
 	return rev, nil
 }
 
-func (s *Store) decide(ctx context.Context, c *change, t Txn) (Revision, error) {
+// refused follows up why a change did not happen.
+func (s *Store) refused(c *change, err error) error {
+	s.metrics.failed(err)
+	if errors.Is(err, ErrGeneration) {
+		s.fail(err)
+	}
+	return fmt.Errorf("%s: %w", c.what, err)
+}
+
+// decide executes a transaction until its outcome is known; judge says what it means that it was refused. With reasons, which is the other
+// branch and half of the whole, it is sent without as long as no execution was refused or lost.
+func (s *Store) decide(ctx context.Context, t Txn, reasons func() []Op, judge func(res *TxnResult, unknown bool) (Revision, error)) (Revision, error) {
 	unknown := false
+	complete := func() (was bool) {
+		if reasons == nil {
+			return true
+		}
+		t.Else, reasons = reasons(), nil
+		return false
+	}
 	began := time.Now()
 	for pause := retryMin; ; pause = min(2*pause, retryMax) {
 		if err := s.Err(); err != nil {
@@ -162,15 +218,15 @@ func (s *Store) decide(ctx context.Context, c *change, t Txn) (Revision, error) 
 			if res.Succeeded {
 				return res.Revision, nil
 			}
-			rev, err := c.judge(&res)
-			if err != nil && unknown && c.mark == "" && c.nothingLeft(&res) {
-				return res.Revision, nil // a change that only deletes, and everything is gone
+			if complete() {
+				return judge(&res, unknown)
 			}
-			return rev, err
+			continue // the reason is wanted
 		}
 		switch {
 		case errors.Is(err, ErrUnknown):
 			unknown = true
+			complete()
 		case errors.Is(err, ErrUnavailable):
 			if !unknown && time.Since(began) > unavailableWait {
 				return 0, err
@@ -193,14 +249,10 @@ func undecided(unknown bool, err error) error {
 	return err
 }
 
-func (c *change) nothingLeft(res *TxnResult) bool {
-	for _, kvs := range res.Reads {
-		for _, kv := range kvs {
-			for _, op := range c.ops {
-				if op.Key == kv.Key {
-					return false
-				}
-			}
+func (c *change) nothingLeft(found map[string]KeyValue) bool {
+	for _, op := range c.ops {
+		if _, there := found[op.Key]; there {
+			return false
 		}
 	}
 	return true

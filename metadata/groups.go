@@ -80,36 +80,71 @@ func (c *GroupChange) Cost() (ops, bytes int) {
 	return ops, bytes
 }
 
-// ChangeGroups changes groups of one shard, all or none. ErrFenced: the shard is another's, or nobody's. A *GroupConflict says
-// which group has changed since. The answer is the new revision of everything that was put.
-func (s *Store) ChangeGroups(ctx context.Context, co Coordination, changes []GroupChange) (Revision, error) {
-	c := newChange("changing %d groups of shard %d", len(changes), co.Shard)
-	c.created(s.keys.coord(co.Shard), Equal, int64(co.Epoch), ErrFenced)
-	for i := range changes {
-		g := &changes[i]
-		key, conflict := s.keys.group(co.Shard, g.ID), &GroupConflict{g.ID}
+// ShardChange is what a coordinator changes in a transaction: groups of its shard, all or none.
+type ShardChange struct {
+	Coordination
+	Groups []GroupChange
+}
+
+// Cost is what a change takes of a transaction's operations and compares together, and of its bytes.
+func (c *ShardChange) Cost() (ops, bytes int) {
+	ops = 1
+	for i := range c.Groups {
+		o, b := c.Groups[i].Cost()
+		ops, bytes = ops+o, bytes+b
+	}
+	return ops, bytes
+}
+
+// ShardResult is what became of a ShardChange: the new revision of everything that it put, or why it did not happen. ErrFenced: the shard
+// is another's, or nobody's. A *GroupConflict says which group has changed since.
+type ShardResult struct {
+	Revision Revision
+	Err      error
+}
+
+// ChangeShards makes changes of different shards in one transaction where it can. One that is refused takes no other with it.
+func (s *Store) ChangeShards(ctx context.Context, all []ShardChange) []ShardResult {
+	results := make([]ShardResult, len(all))
+	var parts []*change
+	var at []int // where in all
+	for i := range all {
+		if c := s.shardChange(&all[i]); len(c.ops) > 0 {
+			parts, at = append(parts, c), append(at, i)
+		}
+	}
+	for i, r := range s.commitTogether(ctx, parts) {
+		results[at[i]] = r
+	}
+	return results
+}
+
+func (s *Store) shardChange(sc *ShardChange) *change {
+	shard := sc.Shard
+	c := newChange("changing %d groups of shard %d", len(sc.Groups), shard)
+	c.created(s.keys.coord(shard), Equal, int64(sc.Epoch), ErrFenced)
+	for i := range sc.Groups {
+		g := &sc.Groups[i]
+		key, conflict := s.keys.group(shard, g.ID), &GroupConflict{g.ID}
 		c.unchanged(key, g.Rev, conflict)
 		pages := 0
 		if g.State != nil {
 			pages = GroupPages(len(g.State))
-			s.putState(c, co.Shard, g, pages)
+			s.putState(c, shard, g, pages)
 		}
 		if g.Delete && g.Rev != 0 {
 			c.delete(key)
 		}
 		if g.State != nil || g.Delete {
 			for p := max(pages, 1); p < g.Pages; p++ {
-				c.delete(s.keys.groupPage(co.Shard, g.ID, p))
+				c.delete(s.keys.groupPage(shard, g.ID, p))
 			}
 		}
 		for k := range g.Offsets {
-			s.changeOffsets(c, co.Shard, g.ID, &g.Offsets[k], conflict)
+			s.changeOffsets(c, shard, g.ID, &g.Offsets[k], conflict)
 		}
 	}
-	if len(c.ops) == 0 {
-		return 0, nil
-	}
-	return s.commit(ctx, c)
+	return c
 }
 
 // putState puts a state's pages. The first one's revision stands for all: they only change together.

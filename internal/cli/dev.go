@@ -95,7 +95,7 @@ func runDev(ctx context.Context, s *streams, o *nodeOptions) error {
 	defer cancel()
 	var kv metadata.KV
 	if len(o.etcd) > 0 && !o.embedsEtcd() {
-		outside, err := o.openEtcd(start, log)
+		outside, err := o.openEtcd(start, log, nil)
 		if err != nil {
 			return err
 		}

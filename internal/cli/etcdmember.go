@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/varve/varve/metadata"
+	"github.com/varve/varve/metadata/etcd"
 	"github.com/varve/varve/metadata/etcd/embed"
 )
 
@@ -71,9 +72,13 @@ func (o *nodeOptions) startEtcd(ctx context.Context, log *slog.Logger) (kv metad
 	case err != nil:
 		return nil, nil, fmt.Errorf("--etcd embed: %w", err)
 	}
-	inside := *o
-	inside.etcd = server.Endpoints()
-	if kv, err = inside.openEtcd(ctx, log); err != nil {
+	member := *o
+	member.etcd = server.Endpoints()
+	var inside etcd.KVServer
+	if o.etcdUser == "" { // only a connection can log in
+		inside = server.Inside()
+	}
+	if kv, err = member.openEtcd(ctx, log, inside); err != nil {
 		server.Close()
 		return nil, nil, err
 	}

@@ -220,7 +220,7 @@ func (o *restoreOptions) run(ctx context.Context, s *streams, output string, nod
 		}
 	}
 	log := slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	kv, err := o.node.openEtcd(ctx, log)
+	kv, err := o.node.openEtcd(ctx, log, nil)
 	if err != nil {
 		return err
 	}

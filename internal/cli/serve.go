@@ -59,7 +59,7 @@ func newServeCommand(s *streams) *cobra.Command {
 					defer stop()
 				}
 			} else {
-				kv, err = o.openEtcd(start, log)
+				kv, err = o.openEtcd(start, log, nil)
 			}
 			if err != nil {
 				return err
@@ -72,9 +72,9 @@ func newServeCommand(s *streams) *cobra.Command {
 	return c
 }
 
-// openEtcd connects to an outside etcd.
-func (o *nodeOptions) openEtcd(ctx context.Context, log *slog.Logger) (metadata.KV, error) {
-	c := etcd.Config{Endpoints: o.etcd, Logger: log.With("component", "etcd")}
+// openEtcd connects to an etcd; inside serves what needs no connection, where the etcd is in this process.
+func (o *nodeOptions) openEtcd(ctx context.Context, log *slog.Logger, inside etcd.KVServer) (metadata.KV, error) {
+	c := etcd.Config{Endpoints: o.etcd, Logger: log.With("component", "etcd"), Inside: inside}
 	if o.etcdUser != "" {
 		user, password, ok := strings.Cut(o.etcdUser, ":")
 		if !ok {

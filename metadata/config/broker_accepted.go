@@ -143,7 +143,6 @@ var acceptedFamilies = []struct {
 		{"group.coordinator.append.linger.ms", Int, "-1", ReadOnly},
 		{"group.coordinator.background.threads", Int, "2", ReadOnly},
 		{"group.coordinator.cached.buffer.max.bytes", Int, "1048588", ClusterWide},
-		{"group.coordinator.rebalance.protocols", List, "classic,consumer,streams", ReadOnly},
 		{"group.coordinator.threads", Int, "4", ReadOnly},
 	}},
 	{"Limits and defaults of share groups.", []accepted{

@@ -4,6 +4,8 @@ package config
 
 func brokerConsumerDefs() []*Def {
 	return []*Def{
+		broker("group.coordinator.rebalance.protocols", List, "classic,consumer,streams").oneOf("classic", "consumer", "streams", "share").fixed().
+			doc("Protocols of groups. Without consumer, members of that protocol are refused; classic is always served, streams and share never."),
 		broker("group.consumer.session.timeout.ms", Int, "45000").min(1).fixed().doc("Silence after which a member of a consumer group is put out."),
 		broker("group.consumer.min.session.timeout.ms", Int, "45000").min(1).fixed().doc("Shortest session timeout that a consumer group may choose."),
 		broker("group.consumer.max.session.timeout.ms", Int, "60000").min(1).fixed().doc("Longest session timeout that a consumer group may choose."),

@@ -28,6 +28,16 @@ type Config struct {
 	Username  string
 	Password  string
 	Logger    *slog.Logger
+	// Inside serves reads and transactions without a connection, where the member at the endpoints is in this process; leases, watches and
+	// the status go over the connection. Its errors are those that the connection would give. nil: everything goes there.
+	Inside KVServer
+}
+
+// KVServer is what is asked of a member in this process (pb.KVServer has it).
+type KVServer interface {
+	Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error)
+	Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
+	Compact(context.Context, *pb.CompactionRequest) (*pb.CompactionResponse, error)
 }
 
 // Validate checks the configuration.
@@ -52,8 +62,24 @@ func (c *Config) Validate() error {
 // Client implements metadata.KV on etcd.
 type Client struct {
 	c     *clientv3.Client
-	kv    pb.KVClient
+	kv    KVServer
+	local *local // kv, where the member is in this process
 	lease pb.LeaseClient
+}
+
+// remote asks a member over the connection.
+type remote struct{ c pb.KVClient }
+
+func (r remote) Range(ctx context.Context, in *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return r.c.Range(clientv3.WithRequireLeader(ctx), in)
+}
+
+func (r remote) Txn(ctx context.Context, in *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return r.c.Txn(clientv3.WithRequireLeader(ctx), in)
+}
+
+func (r remote) Compact(ctx context.Context, in *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	return r.c.Compact(clientv3.WithRequireLeader(ctx), in)
 }
 
 var _ metadata.KV = (*Client)(nil)
@@ -77,7 +103,12 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd %s: %w", strings.Join(cfg.Endpoints, ","), err)
 	}
-	return &Client{c: c, kv: pb.NewKVClient(c.ActiveConnection()), lease: pb.NewLeaseClient(c.ActiveConnection())}, nil
+	out := &Client{c: c, kv: remote{pb.NewKVClient(c.ActiveConnection())}, lease: pb.NewLeaseClient(c.ActiveConnection())}
+	if cfg.Inside != nil {
+		out.local = newLocal(cfg.Inside)
+		out.kv = out.local
+	}
+	return out, nil
 }
 
 // Open makes a client, waits until etcd answers, and refuses a release of etcd that is known to lose leases or data.
@@ -114,7 +145,7 @@ func (c *Client) Txn(ctx context.Context, t metadata.Txn) (metadata.TxnResult, e
 		req.Compare[i] = compare(&t.If[i])
 	}
 	mutation := mutates(t.Then) || mutates(t.Else)
-	res, err := c.kv.Txn(clientv3.WithRequireLeader(ctx), req)
+	res, err := c.kv.Txn(ctx, req)
 	if err != nil {
 		return metadata.TxnResult{}, translate(ctx, err, mutation)
 	}
@@ -211,7 +242,7 @@ func keyValues(kvs []*mvccpb.KeyValue) []metadata.KeyValue {
 
 // Range implements metadata.KV.
 func (c *Client) Range(ctx context.Context, req metadata.RangeRequest) (metadata.RangeResult, error) {
-	res, err := c.kv.Range(clientv3.WithRequireLeader(ctx), &pb.RangeRequest{
+	res, err := c.kv.Range(ctx, &pb.RangeRequest{
 		Key: []byte(req.Key), RangeEnd: rangeEnd(req.End), Revision: int64(req.At), Limit: int64(req.Limit),
 		MinModRevision: int64(req.MinModRevision), KeysOnly: req.KeysOnly, CountOnly: req.CountOnly,
 	})
@@ -285,7 +316,7 @@ func (c *Client) Status(ctx context.Context) (metadata.Status, error) {
 
 // Compact implements metadata.KV.
 func (c *Client) Compact(ctx context.Context, rev metadata.Revision) error {
-	_, err := c.kv.Compact(clientv3.WithRequireLeader(ctx), &pb.CompactionRequest{Revision: int64(rev)})
+	_, err := c.kv.Compact(ctx, &pb.CompactionRequest{Revision: int64(rev)})
 	if err = translate(ctx, err, true); errors.Is(err, metadata.ErrCompacted) {
 		return nil
 	}
@@ -294,6 +325,9 @@ func (c *Client) Compact(ctx context.Context, rev metadata.Revision) error {
 
 // Close implements metadata.KV.
 func (c *Client) Close() error {
+	if c.local != nil {
+		c.local.Close()
+	}
 	if err := c.c.Close(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("closing the etcd client: %w", err)
 	}

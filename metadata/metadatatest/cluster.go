@@ -430,16 +430,24 @@ func scriptGroups(n *node, say func(string, error, ...string)) {
 	co, err := n.TakeShard(ctx, n.session, 3)
 	say("take shard", err)
 	one := metadata.Offsets{ChunkID: metadata.ChunkOf(record.TopicID{1}, 0), List: []metadata.CommittedOffset{committed(0, 1)}}
-	state, err := n.ChangeGroups(ctx, co, []metadata.GroupChange{{ID: "g", State: []byte("a"), Offsets: []metadata.OffsetsChange{metadata.OffsetsChange(one)}}, {ID: "h", State: []byte("b")}})
+	state, err := n.tryGroups(ctx, co, []metadata.GroupChange{{ID: "g", State: []byte("a"), Offsets: []metadata.OffsetsChange{metadata.OffsetsChange(one)}}, {ID: "h", State: []byte("b")}})
 	say("groups", err)
 	one.Rev, one.List = state, []metadata.CommittedOffset{committed(0, 2)}
-	one.Rev, err = n.ChangeGroups(ctx, co, []metadata.GroupChange{{ID: "g", Rev: state, Offsets: []metadata.OffsetsChange{metadata.OffsetsChange(one)}}})
+	one.Rev, err = n.tryGroups(ctx, co, []metadata.GroupChange{{ID: "g", Rev: state, Offsets: []metadata.OffsetsChange{metadata.OffsetsChange(one)}}})
 	say("commit", err)
 	one.List = nil
-	_, err = n.ChangeGroups(ctx, co, []metadata.GroupChange{{ID: "g", Rev: state, Offsets: []metadata.OffsetsChange{metadata.OffsetsChange(one)}}})
+	_, err = n.tryGroups(ctx, co, []metadata.GroupChange{{ID: "g", Rev: state, Offsets: []metadata.OffsetsChange{metadata.OffsetsChange(one)}}})
 	say("delete offsets", err)
-	_, err = n.ChangeGroups(ctx, co, []metadata.GroupChange{{ID: "g", Rev: state, Pages: 1, Delete: true}})
+	_, err = n.tryGroups(ctx, co, []metadata.GroupChange{{ID: "g", Rev: state, Pages: 1, Delete: true}})
 	say("delete group", err)
+	next, err := n.TakeShard(ctx, n.session, 4)
+	say("take another shard", err)
+	for i, r := range n.ChangeShards(ctx, []metadata.ShardChange{
+		{Coordination: co, Groups: []metadata.GroupChange{{ID: "i", State: []byte("a")}}},
+		{Coordination: next, Groups: []metadata.GroupChange{{ID: "k", State: []byte("b")}}},
+	}) {
+		say("groups of two shards", r.Err, itoa(i))
+	}
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

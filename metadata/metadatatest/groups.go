@@ -4,6 +4,7 @@ package metadatatest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -28,11 +29,17 @@ func (n *node) takeShard(shard int32) metadata.Coordination {
 
 func (n *node) changeGroups(co metadata.Coordination, changes ...metadata.GroupChange) metadata.Revision {
 	n.t.Helper()
-	rev, err := n.ChangeGroups(testContext(n.t), co, changes)
+	rev, err := n.tryGroups(testContext(n.t), co, changes)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return rev
+}
+
+// tryGroups changes groups of one shard.
+func (n *node) tryGroups(ctx context.Context, co metadata.Coordination, changes []metadata.GroupChange) (metadata.Revision, error) {
+	r := n.ChangeShards(ctx, []metadata.ShardChange{{Coordination: co, Groups: changes}})[0]
+	return r.Revision, r.Err
 }
 
 // shardContent is all that a shard holds.
@@ -108,7 +115,7 @@ func testShards(t *testing.T, h Harness) {
 		t.Errorf("giving up again: %v", err)
 	}
 	// The old owner can neither change nor read anything.
-	_, err := a.ChangeGroups(testContext(t), co, []metadata.GroupChange{{ID: "h", State: []byte("late")}})
+	_, err := a.tryGroups(testContext(t), co, []metadata.GroupChange{{ID: "h", State: []byte("late")}})
 	_, rerr := a.ReadOffsets(testContext(t), co, "g", nil)
 	c := newContent()
 	_, lerr := a.LoadShard(testContext(t), co, c.group, c.offset)
@@ -187,7 +194,7 @@ func testGroups(t *testing.T, h Harness) {
 		t.Fatalf("after shrinking: %+v", g)
 	}
 	// All or nothing, and the answer names the group that stands in the way.
-	_, err := n.ChangeGroups(ctx, co, []metadata.GroupChange{{ID: "new", State: []byte("x")}, {ID: "g", Rev: g.Rev - 1, State: []byte("y")}})
+	_, err := n.tryGroups(ctx, co, []metadata.GroupChange{{ID: "new", State: []byte("x")}, {ID: "g", Rev: g.Rev - 1, State: []byte("y")}})
 	if id, ok := metadata.ConflictingGroup(err); !ok || id != "g" || !errors.Is(err, metadata.ErrConflict) {
 		t.Errorf("a change of an old state: %v", err)
 	}
@@ -198,7 +205,7 @@ func testGroups(t *testing.T, h Harness) {
 	if _, there := n.load(co).groups["g"]; there {
 		t.Error("a deleted group is there")
 	}
-	if _, err := n.ChangeGroups(ctx, co, []metadata.GroupChange{{ID: "huge", State: make([]byte, 2*metadata.MaxTxnBytes)}}); !errors.Is(err, metadata.ErrTooLarge) {
+	if _, err := n.tryGroups(ctx, co, []metadata.GroupChange{{ID: "huge", State: make([]byte, 2*metadata.MaxTxnBytes)}}); !errors.Is(err, metadata.ErrTooLarge) {
 		t.Errorf("a state beyond the limit: %v", err)
 	}
 }
@@ -221,7 +228,7 @@ func testOffsets(t *testing.T, h Harness) {
 	}
 	const far = 10 * metadata.OffsetsPerChunk
 	put := func(topic record.TopicID, rev metadata.Revision, list ...metadata.CommittedOffset) (metadata.Revision, error) {
-		return n.ChangeGroups(ctx, co, []metadata.GroupChange{{ID: "g", Offsets: []metadata.OffsetsChange{
+		return n.tryGroups(ctx, co, []metadata.GroupChange{{ID: "g", Offsets: []metadata.OffsetsChange{
 			{ChunkID: metadata.ChunkOf(topic, list[0].Partition), Rev: rev, List: list},
 		}}})
 	}

@@ -166,6 +166,9 @@ func (g *Group) State() State {
 	return Stable
 }
 
+// Epoch is the group's: it rises when its members or what they read change.
+func (g *Group) Epoch() int32 { return g.epoch }
+
 // Empty tells that the group has no members. Unlike State it looks at none.
 func (g *Group) Empty() bool { return len(g.members) == 0 }
 
