@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/varve/varve/gateway/group"
+	"github.com/varve/varve/gateway/txn"
+	"github.com/varve/varve/metadata"
+	"github.com/varve/varve/metadata/memory"
+	"github.com/varve/varve/record"
+)
+
+// loseTxnAnswers has changes of transactional ids executed, but nobody hears of it.
+func (n *node) loseTxnAnswers(lose bool) {
+	f := memory.Faults{}
+	if lose {
+		f.Txn = func(t metadata.Txn) memory.Outcome {
+			for _, op := range t.Then {
+				if op.Kind == metadata.OpPut && strings.Contains(op.Key, "/txn/") {
+					return memory.Outcome{LoseReply: true}
+				}
+			}
+			for _, op := range t.Else { // nor may the second execution tell
+				if strings.Contains(op.Key, "/txn/") {
+					return memory.Outcome{LoseReply: true}
+				}
+			}
+			return memory.Outcome{}
+		}
+	}
+	n.kv.SetFaults(f)
+}
+
+// stepOf makes a step of the id "x" that has to succeed.
+func (n *node) stepOf(step txnStep) *txn.Txn {
+	n.t.Helper()
+	out, err := n.server.stepTxn(n.t.Context(), "x", step)
+	check(n.t, err)
+	check(n.t, out.reason)
+	return out.txn
+}
+
+// TestBeginningInDoubt: a transaction of which its coordinator does not know whether it began is aborted when its time is over, though its
+// client is gone and nobody asks: what it would commit for a group must not stay in the way for ever.
+func TestBeginningInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		topic := n.topic("t", 1, nil)
+		is := n.stepOf(func(now time.Time, _ *txn.Txn) (*txn.Txn, error) { return txn.New(now, 7, time.Minute), nil })
+		n.loseTxnAnswers(true)
+		_, err := n.server.stepTxn(t.Context(), "x", func(now time.Time, cur *txn.Txn) (*txn.Txn, error) {
+			return cur.Add(now, is.Producer, txn.Bumping, nil, "g")
+		})
+		if err == nil {
+			t.Fatal("the answer was not lost: the test tests nothing")
+		}
+		n.loseTxnAnswers(false)
+		check(t, n.server.pendOffsets(t.Context(), &txnCommit{
+			id: "x", who: is.Producer, group: "g", addGroup: true, member: group.Committer{Generation: -1},
+			topics: []metadata.TopicOffsets{{Topic: topic.ID, List: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: record.NoEpoch, Committed: time.Now()}}}},
+		}))
+		time.Sleep(2 * time.Minute)
+		pending, err := n.meta.ReadPendingOf(t.Context(), is.ID, []string{"g"})
+		check(t, err)
+		if pending[0].Rev != 0 {
+			st, err := n.meta.ReadTxn(t.Context(), "x")
+			check(t, err)
+			stored, err := txn.Decode(st.Value)
+			check(t, err)
+			t.Errorf("the offsets are pending, the transaction is %s", stored.State)
+		}
+	})
+}
+
+// TestDecisionInDoubt: a decision of which its coordinator does not know whether it was stored is carried out, whoever is gone.
+func TestDecisionInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		topic := n.topic("t", 1, nil)
+		is := n.stepOf(func(now time.Time, _ *txn.Txn) (*txn.Txn, error) { return txn.New(now, 7, 15*time.Minute), nil })
+		n.stepOf(func(now time.Time, cur *txn.Txn) (*txn.Txn, error) {
+			return cur.Add(now, is.Producer, txn.Bumping, []record.PartitionID{{Topic: topic.ID}})
+		})
+		n.loseTxnAnswers(true)
+		_, err := n.server.stepTxn(t.Context(), "x", func(now time.Time, cur *txn.Txn) (*txn.Txn, error) {
+			return cur.End(now, is.Producer, true, txn.Bumping, record.NoProducerID)
+		})
+		if err == nil {
+			t.Fatal("the answer was not lost: the test tests nothing")
+		}
+		n.loseTxnAnswers(false)
+		time.Sleep(time.Minute) // its own time is far from over
+		st, err := n.meta.ReadTxn(t.Context(), "x")
+		check(t, err)
+		stored, err := txn.Decode(st.Value)
+		check(t, err)
+		if stored.State != txn.CompleteCommit {
+			t.Errorf("the transaction is %s", stored.State)
+		}
+	})
+}
+
+// TestTimeOutsBesideLoading: a shard that cannot be loaded keeps no transaction of another from its time-out.
+func TestTimeOutsBesideLoading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		topic := n.topic("t", 1, nil)
+		is := n.stepOf(func(now time.Time, _ *txn.Txn) (*txn.Txn, error) { return txn.New(now, 7, time.Minute), nil })
+		n.stepOf(func(now time.Time, cur *txn.Txn) (*txn.Txn, error) {
+			return cur.Add(now, is.Producer, txn.Bumping, []record.PartitionID{{Topic: topic.ID}})
+		})
+		shards := n.meta.Image().Shards()
+		other := (metadata.ShardOf("x", shards) + 1) % shards
+		c := n.server.groups
+		c.mu.Lock()
+		loading := newShard(c, c.mu.shards[other].session, c.mu.shards[other].co)
+		loaded := c.mu.shards[other]
+		c.mu.shards[other] = loading
+		c.mu.Unlock()
+		defer func() {
+			c.mu.Lock()
+			c.mu.shards[other] = loaded
+			c.mu.Unlock()
+		}()
+		time.Sleep(2 * time.Minute)
+		out, err := n.server.stepTxn(t.Context(), "x", func(time.Time, *txn.Txn) (*txn.Txn, error) { return nil, nil })
+		check(t, err)
+		if out.txn.State != txn.CompleteAbort {
+			t.Errorf("the transaction is %s", out.txn.State)
+		}
+	})
+}
