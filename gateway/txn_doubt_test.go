@@ -3,7 +3,9 @@
 package gateway
 
 import (
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,4 +136,79 @@ func TestTimeOutsBesideLoading(t *testing.T) {
 			t.Errorf("the transaction is %s", out.txn.State)
 		}
 	})
+}
+
+// TestCommitBesideTransaction: a commit that a transaction's end made old is refused alone. The shard's other groups keep their coordinator, and
+// what they commit in the same change is stored.
+func TestCommitBesideTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		n.topic("t", 1, nil)
+		shards := n.meta.Image().Shards()
+		ids := []string{"g"}
+		for i := 0; len(ids) < 3; i++ {
+			if id := fmt.Sprint("g", i); metadata.ShardOf(id, shards) == metadata.ShardOf("g", shards) {
+				ids = append(ids, id)
+			}
+		}
+		for _, id := range ids {
+			check(t, codeError(commitCode(n.dial().do(pipedCommit, commitOf(id, 1)))))
+		}
+		sh, err := n.server.groups.find("g")
+		check(t, err)
+		moved := false
+		n.kv.SetFaults(memory.Faults{Txn: func(x metadata.Txn) memory.Outcome {
+			key := ""
+			for _, op := range x.Then {
+				if op.Kind == metadata.OpPut && strings.Contains(op.Key, "/goff/") && strings.Contains(op.Key, "/g/") {
+					key = op.Key
+				}
+			}
+			if key != "" && !moved { // what a transaction's end does
+				moved = true
+				old, err := n.kv.Range(t.Context(), metadata.RangeRequest{Key: key})
+				check(t, err)
+				_, err = n.kv.Txn(t.Context(), metadata.Txn{Then: []metadata.Op{{Kind: metadata.OpPut, Key: key, Value: old.KVs[0].Value}}})
+				check(t, err)
+			}
+			return memory.Outcome{}
+		}})
+		release := n.holdWrites()
+		var codes [3]Code
+		var wg sync.WaitGroup
+		for i, id := range []string{ids[1], ids[0], ids[2]} { // the first one leaves by itself
+			req := commitOf(id, 5)
+			c := n.dial()
+			correlation := c.send(pipedCommit, req)
+			wg.Go(func() { codes[i] = commitCode(c.receive(correlation, req)) })
+			synctest.Wait()
+		}
+		sh.pended("g")
+		synctest.Wait()
+		release()
+		wg.Wait()
+		n.kv.SetFaults(memory.Faults{})
+		if want := [3]Code{codeNone, codeCoordinatorNotAvailable, codeNone}; codes != want || !moved {
+			t.Errorf("codes %v, want %v", codes, want)
+		}
+		if now, err := n.server.groups.find("g"); now != sh || err != nil {
+			t.Errorf("the shard has another term: %v", err)
+		}
+		for i, want := range []int64{1, 5, 5} {
+			if got := fetchedOffset(n.dial().do(pipedFetch, fetchOf(ids[i]))); got != want {
+				t.Errorf("group %s has offset %d, want %d", ids[i], got, want)
+			}
+		}
+		check(t, codeError(commitCode(n.dial().do(pipedCommit, commitOf("g", 6)))))
+		if got := fetchedOffset(n.dial().do(pipedFetch, fetchOf("g"))); got != 6 {
+			t.Errorf("group g has offset %d, want 6", got)
+		}
+	})
+}
+
+func codeError(c Code) error {
+	if c == codeNone {
+		return nil
+	}
+	return fmt.Errorf("code %d", c)
 }
