@@ -191,18 +191,21 @@ func (p *Partition) rebuildProducers(ctx context.Context) error {
 	}
 	from := p.log.Start()
 	known := newProducers(from)
-	if v.Head.TieredEnd <= p.log.AppendedEnd() {
-		stored, err := p.tierProducers(ctx, v)
-		if err != nil {
-			return err
-		}
-		for _, s := range stored {
-			if err := known.load(s.ID, s.State); err != nil {
-				return err // cannot be: checked
-			}
-		}
-		from = max(from, v.Head.TieredEnd)
+	if v.Head.TieredEnd > p.log.AppendedEnd() {
+		// The bucket has grown past this log since the repair began. What a scan alone says lacks the transactions that were open below.
+		p.AdoptHead(v.Head)
+		return fmt.Errorf("%w: the bucket reaches to %d, %s ends at %d", errStaleRole, v.Head.TieredEnd, p.id, p.log.AppendedEnd())
 	}
+	stored, err := p.tierProducers(ctx, v)
+	if err != nil {
+		return err
+	}
+	for _, s := range stored {
+		if err := known.load(s.ID, s.State); err != nil {
+			return err // cannot be: checked
+		}
+	}
+	from = max(from, v.Head.TieredEnd)
 	// What was aborted below is still known here: a truncation takes away what lies above.
 	err = p.log.Producers(func(key int64, state []byte) error {
 		if key < abortKey || record.Offset(key&^abortKey) >= from {

@@ -193,7 +193,8 @@ func (t *producers) stored() []hotlog.Producer {
 	for _, a := range t.aborted.list {
 		e := newProducer(0, 0)
 		e.at, e.first, e.marker, e.txnEpoch = a.Marker, a.First, a.Marker, a.epoch
-		out = append(out, hotlog.Producer{ID: abortKey | int64(a.Marker), State: e.encodeAbort(nil, a.ProducerID)})
+		// The list of what was aborted below a truncation has to outlive it: no look at the log brings it back.
+		out = append(out, hotlog.Producer{ID: abortKey | int64(a.Marker), State: e.encodeAbort(nil, a.ProducerID), End: a.Marker + 1})
 	}
 	return out
 }

@@ -666,6 +666,40 @@ func TestListBesideEviction(t *testing.T) {
 	})
 }
 
+// TestAbortsOutliveTruncations: a replica whose log is cut twice, the second time below where its producers were rebuilt, still has the list of
+// what was aborted below the end of the bucket: its copy of that is read with it (S14). One that ends below the bucket is not rebuilt from its
+// records alone.
+func TestAbortsOutliveTruncations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		n.broker.SetTxnVerifier(confirm())
+		p := n.topic("t", map[string]string{"segment.ms": "1000", "local.retention.ms": "-1", "retention.ms": "-1"})
+		check(t, p.appendTxn(t, txnBatch(t, 7, 0, 0, 1)).Err)
+		check(t, p.mark(t, TxnMarker{ProducerID: 7, ProducerEpoch: 1, Bumped: true}).Err)
+		n.await("the seal", func() bool { return p.Marks().TieredEnd == 2 })
+		n.archiver.PauseSealing(true)
+		for i := range int32(4) {
+			check(t, p.append(t, built(t, record.Producer{ID: 9, Sequence: i}, 1), -1).Err)
+		}
+		for _, to := range []record.Offset{5, 3} {
+			check(t, p.log.Truncate(to))
+			if !p.log.Meta().ProducersStale {
+				t.Fatalf("cut at %d nothing is to be rebuilt: the test tests nothing", to)
+			}
+			check(t, p.rebuildProducers(t.Context()))
+			known, err := p.loadProducers()
+			check(t, err)
+			if got := known.aborted.within(0, 2, nil); len(got) != 1 || known.aborted.floor != 0 {
+				t.Errorf("cut at %d it knows of the aborts %v, from %d on", to, got, known.aborted.floor)
+			}
+		}
+		check(t, p.log.Truncate(1))
+		if err := p.rebuildProducers(t.Context()); !errors.Is(err, errStaleRole) || !p.log.Meta().ProducersStale {
+			t.Errorf("below the end of the bucket: %v", err)
+		}
+	})
+}
+
 // TestTransactionsAreNotForgotten: a producer with an open transaction, or with an abort in the hot log, does not expire; it does once
 // both are over, and its abort markers go with it.
 func TestTransactionsAreNotForgotten(t *testing.T) {

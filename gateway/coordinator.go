@@ -243,6 +243,18 @@ func (c *coordinators) find(id string) (*shard, error) {
 	return sh, sh.serves()
 }
 
+// serving are the shards that this node owns and has loaded.
+func (c *coordinators) serving() (list []*shard) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, sh := range c.mu.shards {
+		if sh.serves() == nil {
+			list = append(list, sh)
+		}
+	}
+	return list
+}
+
 // all are the shards that this node owns; errGroupLoading when one of them is not loaded.
 func (c *coordinators) all() ([]*shard, error) {
 	c.mu.Lock()

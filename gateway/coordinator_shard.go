@@ -292,7 +292,14 @@ func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bo
 				if ctx.Err() != nil {
 					return false, nil
 				}
-				return false, err
+				if !sh.setAside(err) {
+					return false, err
+				}
+				if b := sh.flying; b.needed() {
+					writer.Go(func() { sh.written <- sh.send(ctx, b) })
+					continue
+				}
+				sh.revision = 0
 			}
 			sh.wrote()
 		case <-timer.C:

@@ -60,6 +60,7 @@ type batchPart struct {
 	deleted bool
 	chunks  map[metadata.ChunkID][]metadata.CommittedOffset
 	replies []func(error)
+	cut     bool // a change is written in part
 	// committed, expired and deleted count partitions.
 	committed, expired, deletedOffsets int
 }
@@ -158,6 +159,7 @@ func (sh *shard) gatherGroup(b *groupBatch, e *groupEntry) (done bool) {
 	left := sh.gatherChanges(&p, groupRoom{
 		chunks: maxGroupTxnOps - b.ops - 1 - max(p.pages, e.pages), bytes: maxGroupTxnBytes - b.bytes - len(ch.State),
 	})
+	p.cut = left
 	if p.deleted {
 		ch.State, ch.Delete, p.state = nil, true, false
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -194,6 +195,7 @@ func (c *txnCommit) places(each func(consumer.Place) bool) {
 // behindGroup is a group whose offsets transactions write too, so that what the shard knows of them may be old.
 type behindGroup struct {
 	reading bool
+	pended  int             // how often a transaction added something
 	waiting []*offsetChange // for what is read
 }
 
@@ -207,6 +209,7 @@ func (sh *shard) pended(id string) {
 		if sh.behind[id] == nil {
 			sh.behind[id] = new(behindGroup)
 		}
+		sh.behind[id].pended++
 	}:
 	case <-sh.done:
 	}
@@ -234,6 +237,7 @@ func (sh *shard) reread(id string, b *behindGroup) {
 		return
 	}
 	b.reading = true
+	pended := b.pended
 	sh.txns.spawn(func() {
 		ctx, cancel := context.WithTimeout(sh.txns.ctx, groupWait)
 		defer cancel()
@@ -249,7 +253,7 @@ func (sh *shard) reread(id string, b *behindGroup) {
 				sh.refreshAt = now.Add(groupRetry)
 				return
 			}
-			if err == nil && len(pending) == 0 {
+			if err == nil && len(pending) == 0 && b.pended == pended {
 				delete(sh.behind, id)
 			}
 			waiting := b.waiting
@@ -276,6 +280,38 @@ func (sh *shard) caughtUp(now time.Time, id string, chunks []metadata.Offsets) b
 	}
 	sh.schedule(e)
 	sh.forget(e)
+	return true
+}
+
+// setAside takes a group's offsets out of the batch that was refused for them: a transaction ended after they were read. Who commits them hears
+// that nothing was done; the shard's other groups must not lose their coordinator for it. false: that is not why it was refused.
+func (sh *shard) setAside(err error) bool {
+	id, ok := metadata.ConflictingGroup(err)
+	behind, b := sh.behind[id], sh.flying
+	if !ok || behind == nil {
+		return false
+	}
+	at := slices.IndexFunc(b.parts, func(p batchPart) bool { return p.e.id == id })
+	if at < 0 {
+		return false
+	}
+	p := &b.parts[at]
+	if len(p.chunks) == 0 || p.deleted || p.cut {
+		return false
+	}
+	for i := range b.changes {
+		if b.changes[i].ID == id {
+			b.changes[i].Offsets = nil
+		}
+	}
+	b.changes = slices.DeleteFunc(b.changes, func(c metadata.GroupChange) bool { return c.State == nil && !c.Delete && len(c.Offsets) == 0 })
+	p.chunks, p.committed, p.expired, p.deletedOffsets = nil, 0, 0, 0
+	replies := p.replies
+	p.replies = nil
+	for _, reply := range replies {
+		reply(errGroupBusy)
+	}
+	sh.reread(id, behind)
 	return true
 }
 

@@ -39,11 +39,12 @@ type txnEntry struct {
 	// Of who has the turn:
 	txn      *txn.Txn // nil: nobody has used the id
 	rev      metadata.Revision
-	stale    bool // what was stored last is not known
 	unmoved  bool // decided, and offsets are still pending
 	finishes bool // somebody completes it
 
-	shown atomic.Pointer[txn.Txn] // txn, for who only looks
+	shown    atomic.Pointer[txn.Txn] // txn, for who only looks
+	stale    atomic.Bool             // what was stored last is not known; who has the turn sets it
+	sweeping atomic.Bool             // the sweep is at work on it
 }
 
 func newTxnTerm(sh *shard) *txnTerm {
@@ -87,13 +88,17 @@ func (e *txnEntry) take(st metadata.TxnState) error {
 }
 
 func (e *txnEntry) set(t *txn.Txn, rev metadata.Revision) {
-	e.txn, e.rev, e.stale = t, rev, false
+	e.txn, e.rev = t, rev
+	e.stale.Store(false)
 	e.shown.Store(t)
 }
 
 // begin serves the term: what was decided before is completed.
 func (t *txnTerm) begin(ctx context.Context) {
 	for _, e := range t.entries() {
+		if is := e.shown.Load(); is == nil || !is.State.Prepared() {
+			continue // who decides from here on completes it as well
+		}
 		e, release, err := t.acquire(ctx, e.id)
 		if err != nil {
 			return
@@ -154,7 +159,7 @@ func (t *txnTerm) acquire(ctx context.Context, id string) (e *txnEntry, release 
 	drop := func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if e.refs--; e.refs == 0 && e.shown.Load() == nil && !e.stale {
+		if e.refs--; e.refs == 0 && e.shown.Load() == nil && !e.stale.Load() {
 			delete(t.mu.ids, id)
 		}
 	}
@@ -189,7 +194,7 @@ func (t *txnTerm) step(ctx context.Context, id string, decide txnStep) (txnOutco
 	}
 	defer release()
 	for range maxTxnRetries {
-		if e.stale {
+		if e.stale.Load() {
 			if err := t.reload(ctx, e); err != nil {
 				return txnOutcome{}, t.over(err)
 			}
@@ -197,7 +202,9 @@ func (t *txnTerm) step(ctx context.Context, id string, decide txnStep) (txnOutco
 		next, reason := decide(time.Now().Truncate(time.Millisecond), e.txn)
 		at, err := t.store(ctx, e, next)
 		if metadata.IsConflict(err) {
-			e.stale = e.stale || errors.Is(err, metadata.ErrTxnChanged)
+			if errors.Is(err, metadata.ErrTxnChanged) {
+				e.stale.Store(true)
+			}
 			continue
 		}
 		if err != nil {
@@ -250,7 +257,7 @@ func (t *txnTerm) store(ctx context.Context, e *txnEntry, next *txn.Txn) (at met
 		e.set(next, rev)
 		e.unmoved = unmoved
 	case !metadata.IsConflict(err) && !errors.Is(err, metadata.ErrFenced):
-		e.stale = true // it may have been stored
+		e.stale.Store(true) // it may have been stored
 	}
 	return rev, err
 }
@@ -340,7 +347,7 @@ func (t *txnTerm) moveSome(e *txnEntry) (more bool, err error) {
 		return false, err
 	}
 	defer release()
-	if e.stale {
+	if e.stale.Load() {
 		if err := t.reload(ctx, e); err != nil {
 			return false, err
 		}
@@ -364,11 +371,24 @@ func (t *txnTerm) moveSome(e *txnEntry) (more bool, err error) {
 		return false, err
 	}
 	if _, err := meta.ChangeTxn(ctx, t.sh.co, metadata.TxnChange{ID: e.id, Rev: e.rev, Moves: moves}); err != nil {
-		e.stale = e.stale || errors.Is(err, metadata.ErrTxnChanged)
+		if errors.Is(err, metadata.ErrTxnChanged) {
+			e.stale.Store(true)
+		}
 		return true, err
 	}
 	e.unmoved = !last
 	return !last, nil
+}
+
+// settle finds out what is stored of an id, when the outcome of the last change is not known: nobody else may ever ask. What may still be on
+// its way to the store must not come after that look, so it is made to fail. A decision is not touched, its revision counts; its end is the
+// next change.
+func settle(_ time.Time, cur *txn.Txn) (*txn.Txn, error) {
+	if cur == nil || cur.State.Prepared() {
+		return nil, nil
+	}
+	same := *cur
+	return &same, nil
 }
 
 // sweep aborts the transactions whose time is over and, when expiry is asked for too, drops ids that nobody has used for long.
@@ -377,9 +397,11 @@ func (t *txnTerm) sweep(now time.Time, expiry bool) {
 	for _, e := range t.entries() {
 		cur := e.shown.Load()
 		switch {
+		case e.stale.Load():
+			t.sweepOne(e, func() { _, _ = t.step(t.ctx, e.id, settle) }) // else it is tried again
 		case cur == nil:
 		case cur.State == txn.Ongoing && !now.Before(cur.Deadline()):
-			t.spawn(func() {
+			t.sweepOne(e, func() {
 				out, err := t.step(t.ctx, e.id, func(now time.Time, cur *txn.Txn) (*txn.Txn, error) {
 					if cur == nil || cur.State != txn.Ongoing || now.Before(cur.Deadline()) {
 						return nil, nil
@@ -392,7 +414,7 @@ func (t *txnTerm) sweep(now time.Time, expiry bool) {
 				}
 			})
 		case expiry && cur.Expire(now, unused) != nil:
-			t.spawn(func() {
+			t.sweepOne(e, func() {
 				_, _ = t.step(t.ctx, e.id, func(now time.Time, cur *txn.Txn) (*txn.Txn, error) { // else it is tried again
 					if cur == nil {
 						return nil, nil
@@ -401,6 +423,16 @@ func (t *txnTerm) sweep(now time.Time, expiry bool) {
 				})
 			})
 		}
+	}
+}
+
+// sweepOne works on an entry beside the others, unless the sweep before is still at it.
+func (t *txnTerm) sweepOne(e *txnEntry, work func()) {
+	if e.sweeping.CompareAndSwap(false, true) {
+		t.spawn(func() {
+			defer e.sweeping.Store(false)
+			work()
+		})
 	}
 }
 
@@ -413,8 +445,7 @@ func (c *coordinators) sweepTxns(ctx context.Context) {
 		if expire {
 			expiry = now.Add(txnExpirySweep)
 		}
-		shards, _ := c.all() // one that is not loaded yet hides the others for a moment
-		for _, sh := range shards {
+		for _, sh := range c.serving() {
 			sh.txns.sweep(now, expire)
 		}
 	}

@@ -82,7 +82,11 @@ func (w *twin) trim(to record.Offset) {
 func (w *twin) replaceProducers(ps []Producer) {
 	w.producers, w.stale = map[int64]twinProducer{}, false
 	for _, p := range ps {
-		w.producers[p.ID] = twinProducer{string(p.State), w.end}
+		end := w.end
+		if p.End > 0 {
+			end = min(end, p.End)
+		}
+		w.producers[p.ID] = twinProducer{string(p.State), end}
 	}
 }
 

@@ -105,7 +105,11 @@ func (c *commit) putProducer(l *Log, pid int64, end record.Offset, state []byte)
 
 func (c *commit) putProducers(l *Log, producers []Producer) error {
 	for _, p := range producers {
-		if err := c.putProducer(l, p.ID, l.w.end, p.State); err != nil {
+		end := l.w.end
+		if p.End > 0 {
+			end = min(end, p.End)
+		}
+		if err := c.putProducer(l, p.ID, end, p.State); err != nil {
 			return err
 		}
 	}

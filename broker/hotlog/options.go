@@ -99,4 +99,6 @@ type Meta struct {
 type Producer struct {
 	ID    int64
 	State []byte
+	// End is where the batch ended that the entry is of: a truncation below takes the entry away. 0: the end of the log.
+	End record.Offset
 }

@@ -159,7 +159,7 @@ func (m *machine) drop(t *rapid.T) {
 
 func (m *machine) replace(t *rapid.T) {
 	i := m.which(t)
-	ps := []Producer{{ID: 0, State: []byte("zero")}, {ID: 3, State: []byte("three")}}
+	ps := []Producer{{ID: 0, State: []byte("zero")}, {ID: 3, State: []byte("three"), End: pick(t, 1, m.twin[i].end+2, "end")}}
 	m.twin[i].replaceProducers(ps)
 	if err := m.logs[i].ReplaceProducers(ps); err != nil {
 		t.Fatal(err)
