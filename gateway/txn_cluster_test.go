@@ -174,3 +174,18 @@ func TestMarkersOfDeletedTopic(t *testing.T) {
 		}
 	})
 }
+
+// TestCoordinatorEpoch: it rises with the terms of a generation and with the generations, whatever the terms of the next one are, and fits.
+func TestCoordinatorEpoch(t *testing.T) {
+	last := int32(0)
+	for _, x := range []struct {
+		generation int64
+		term       metadata.Revision
+	}{{1, 1}, {1, 2}, {1, 1 << 20}, {1, 1 << 40}, {2, 1}, {2, 1 << 50}, {126, 3}, {1 << 40, 1}, {1 << 40, 1 << 50}} {
+		got := coordinatorEpoch(x.generation, x.term)
+		if got <= last {
+			t.Errorf("%+v: %d after %d", x, got, last)
+		}
+		last = got
+	}
+}

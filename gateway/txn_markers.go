@@ -5,7 +5,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"math"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -21,8 +20,16 @@ type txnMarker struct {
 	producer    txn.Producer
 	commit      bool
 	version     int8 // 2: the epoch is the one after the transaction's
-	coordinator metadata.Revision
+	coordinator int32
 	decided     metadata.Revision
+}
+
+// coordinatorEpoch is what a coordinator's markers carry: it never goes back for an id, also not when the metadata was restored and reconciled,
+// where revisions do and the cluster's generation has risen. Within one it ends at 2^24 revisions: a marker of a decision is none the worse for
+// coming from an earlier coordinator.
+func coordinatorEpoch(generation int64, term metadata.Revision) int32 {
+	const bits = 24
+	return int32(min(generation, 1<<(31-bits)-1))<<bits | int32(min(term, 1<<bits-1))
 }
 
 // markerSender writes markers to the leaders of partitions, wherever they are. What waits for a node goes out together.
@@ -226,7 +233,7 @@ func (j *markerJob) wire(img *metadata.Image) kmsg.WriteTxnMarkersRequestMarker 
 	k := kmsg.NewWriteTxnMarkersRequestMarker()
 	k.ProducerID, k.ProducerEpoch, k.Committed = j.marker.producer.ID, j.marker.producer.Epoch, j.marker.commit
 	k.TransactionVersion = j.marker.version
-	k.CoordinatorEpoch = int32(min(j.marker.coordinator, math.MaxInt32))
+	k.CoordinatorEpoch = j.marker.coordinator
 	tagMarker(&k, j.marker.decided, j.marker.id)
 	for i, p := range j.partitions {
 		if i == 0 || j.partitions[i-1].Topic != p.Topic {

@@ -504,7 +504,7 @@ func (c Code) fencedBefore(version, first int16) Code {
 
 // marker is what tells of a decision.
 func (t *txnTerm) marker(id string, cur *txn.Txn, decided metadata.Revision) txnMarker {
-	m := txnMarker{id: id, producer: cur.Producer, commit: cur.State == txn.PrepareCommit, coordinator: t.sh.co.Epoch, decided: decided, version: 1}
+	m := txnMarker{id: id, producer: cur.Producer, commit: cur.State == txn.PrepareCommit, coordinator: coordinatorEpoch(t.sh.c.s.meta.Gen(), t.sh.co.Epoch), decided: decided, version: 1}
 	if cur.Bumped {
 		m.version = 2
 	}

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Sets that meet every event, in about four minutes together on two cores.
+// Sets that meet every event, in about five minutes together on two cores.
 const (
 	ciSeeds        = 70
 	ciClusterSeeds = 160
-	ciTxnSeeds     = 40
+	ciTxnSeeds     = 24
 	steps          = 14
 	clusterSteps   = 10
 )
