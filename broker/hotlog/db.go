@@ -157,7 +157,7 @@ func (d *DB) open() error {
 	if err := d.files.list(); err != nil {
 		return openError(d.dir, err)
 	}
-	holding := &holdingFS{FS: d.fs, beforeManifest: d.synced.wait}
+	holding := &holdingFS{FS: d.fs, beforeManifest: d.synced.wait, manifest: file.manifest}
 	po, closeCache := d.pebbleOptions(holding)
 	defer closeCache()
 	po.ErrorIfNotExists = file.boots > 0

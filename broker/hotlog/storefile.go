@@ -190,7 +190,10 @@ type holdingFS struct {
 	vfs.FS
 	// beforeManifest is called ahead of each write to a manifest: only by that what Pebble flushed becomes part of the database.
 	beforeManifest func() error
-	mu             struct {
+	// manifest is the one that the STORE file names until this Open has replaced that file. A few Opens that fail before that make it
+	// obsolete for Pebble; it goes with a later Open.
+	manifest string
+	mu       struct {
 		sync.Mutex
 		trusted bool
 		held    []string
@@ -228,8 +231,11 @@ func (m *manifestFile) Write(b []byte) (int, error) {
 	return m.File.Write(b)
 }
 
-// Remove holds data files back until trust.
+// Remove holds data files back until trust, and the manifest that the STORE file names.
 func (h *holdingFS) Remove(name string) error {
+	if h.manifest != "" && path.Base(name) == h.manifest {
+		return nil
+	}
 	switch path.Ext(name) {
 	case ".sst", ".blob", ".log":
 		h.mu.Lock()
