@@ -3,6 +3,7 @@
 package hotlog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -75,8 +76,9 @@ func (d *DB) failOverLocked(current *commit) error {
 	d.o.Logger.Warn("the disk stalls, the log goes on in the other directory", "stalled", old.name, "file", g.name)
 	d.files.seal(old)
 	d.head.file, d.head.at, d.head.allocated = g, 0, 0
+	var runs []run
 	for _, c := range d.head.unsynced {
-		b, err := d.writeAgainLocked(c)
+		b, err := d.writeAgainLocked(c, &runs)
 		if err != nil {
 			return err
 		}
@@ -89,7 +91,7 @@ func (d *DB) failOverLocked(current *commit) error {
 		}
 	}
 	if current != nil {
-		b, err := d.writeAgainLocked(current)
+		b, err := d.writeAgainLocked(current, &runs)
 		if err != nil {
 			return err
 		}
@@ -103,11 +105,12 @@ func (d *DB) failOverLocked(current *commit) error {
 	return nil
 }
 
-// writeAgainLocked writes the frame of a commit to the head, and returns the batch that points there.
-func (d *DB) writeAgainLocked(c *commit) (*pebble.Batch, error) {
+// writeAgainLocked writes the frame of a commit to the head, and returns the batch that points there. earlier are the runs of the
+// frames that were written again before; this one's come to them.
+func (d *DB) writeAgainLocked(c *commit, earlier *[]run) (*pebble.Batch, error) {
 	old, start, g := c.file, d.head.at, d.head.file
 	data := c.image[frameHeaderLen : frameHeaderLen+c.data]
-	b, runs, err := d.repointed(c, c.image[frameHeaderLen+c.data:c.imageEnd], start)
+	b, runs, err := d.repointed(c, c.image[frameHeaderLen+c.data:c.imageEnd], start, *earlier)
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +137,7 @@ func (d *DB) writeAgainLocked(c *commit) (*pebble.Batch, error) {
 	for _, r := range runs {
 		d.reassign(r, old, g, c.sequence)
 	}
+	*earlier = append(*earlier, runs...)
 	return b, nil
 }
 
@@ -145,14 +149,19 @@ type run struct {
 }
 
 // repointed is the Pebble batch of a commit, with c's file and place exchanged for start of the head, but without the applied key.
-func (d *DB) repointed(c *commit, meta []byte, start int64) (b *pebble.Batch, runs []run, err error) {
+//
+// A commit that truncated or trimmed a run away deleted the extents that there were then. The run's own is one more, which only
+// its frame's second writing makes: it goes with the run.
+func (d *DB) repointed(c *commit, meta []byte, start int64, earlier []run) (b *pebble.Batch, runs []run, err error) {
 	b = d.p.NewBatch()
 	reader := batchrepr.Read(meta)
+	var gone []run
 	for {
 		kind, key, value, ok, err := reader.Next()
 		if err != nil || !ok {
-			return b, runs, errors.Join(err, d.putRuns(b, runs))
+			return b, runs, errors.Join(err, d.putRuns(b, runs), deleteRuns(b, gone))
 		}
+		gone = append(gone, runsGone(kind, key, value, earlier, runs)...)
 		switch kind {
 		case pebble.InternalKeyKindSet:
 			if slices.Equal(key, keyApplied) {
@@ -212,6 +221,42 @@ func (d *DB) repointValue(c *commit, key, value []byte, start int64, runs []run)
 func (d *DB) putRuns(b *pebble.Batch, runs []run) error {
 	for _, r := range runs {
 		if err := b.Set(r.log.extentKey(nil, r.base, r.from), putExtentValue(make([]byte, extentValueLen), d.head.file.number), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runsGone are the runs that an entry of a batch removes: a truncate's range deletion, or a meta whose start lies behind them.
+func runsGone(kind pebble.InternalKeyKind, key, value []byte, earlier, own []run) (gone []run) {
+	if len(key) < kindPrefixLen || key[0] != spacePartition {
+		return nil
+	}
+	p := prefix(key[:partitionPrefixLen])
+	switch {
+	case kind == pebble.InternalKeyKindRangeDelete && bytes.Equal(value, p.kind(nil, kindEnd)):
+		for _, r := range earlier {
+			if r.log == p && bytes.Compare(key, p.dataSeek(nil, r.base)) <= 0 {
+				gone = append(gone, r)
+			}
+		}
+	case kind == pebble.InternalKeyKindSet && key[partitionPrefixLen] == kindMeta:
+		m, err := parseMeta(key, value)
+		if err != nil {
+			return nil // it is the committer's own
+		}
+		for _, r := range slices.Concat(earlier, own) {
+			if r.log == p && r.to <= m.startPosition {
+				gone = append(gone, r)
+			}
+		}
+	}
+	return gone
+}
+
+func deleteRuns(b *pebble.Batch, runs []run) error {
+	for _, r := range runs {
+		if err := b.Delete(r.log.extentKey(nil, r.base, r.from), nil); err != nil {
 			return err
 		}
 	}
