@@ -17,7 +17,8 @@ type diskGuard struct {
 	fs        vfs.FS // below the wrapper that reports ENOSPC
 	dir, file string
 	log       logWarn
-	memTable  int64 // or the size of a log file, if that is more
+	nowFull   func() // wakes who can give space back
+	memTable  int64  // or the size of a log file, if that is more
 	full      atomic.Bool
 	checkedAt atomic.Int64
 	available atomic.Int64
@@ -35,6 +36,7 @@ type logWarn func(msg string, args ...any)
 
 func (g *diskGuard) open(d *DB) {
 	g.fs, g.dir, g.memTable, g.log = d.fs, d.dir, max(d.o.MemTableBytes, d.o.fileBytes), d.o.Logger.Warn
+	g.nowFull = d.wakeReclaimer
 	g.file = d.fs.PathJoin(d.dir, "RESERVE")
 	g.check()
 	if g.full.Load() {
@@ -72,6 +74,7 @@ func (g *diskGuard) check() {
 		g.full.Store(true)
 		g.log("disk nearly full: appends refused", "dir", g.dir, "available", usage.AvailBytes, "mark", mark)
 		g.releaseLocked()
+		g.nowFull()
 	case g.full.Load() && available >= mark+mark/8 && time.Since(g.mu.noSpaceAt) > stayFull:
 		g.full.Store(false)
 		g.log("disk has space again: appends accepted", "dir", g.dir, "available", usage.AvailBytes)
@@ -86,6 +89,7 @@ func (g *diskGuard) outOfSpace() {
 	g.full.Store(true)
 	g.mu.noSpaceAt = time.Now()
 	g.releaseLocked()
+	g.nowFull()
 }
 
 func (g *diskGuard) release() {

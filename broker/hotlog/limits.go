@@ -68,7 +68,11 @@ const (
 	garbageFiles = 4
 	// rewriteAfter is how old a file has to be, so that what is about to be trimmed is not moved before.
 	rewriteAfter = 5 * time.Second
-	// moveBytes is what a rewrite moves at a time, scanBytes what a Scan reads at a time.
+	// badFileAfter is how long a file is let be that cannot be emptied, because some of it cannot be read.
+	badFileAfter = time.Minute
+	// maxMovingBytes is how much a rewrite has read and not yet written: about a frame.
+	maxMovingBytes = 4 << 20
+	// moveBytes is what a rewrite moves of one log at a time, scanBytes what a Scan reads at a time.
 	moveBytes = 1 << 20
 	scanBytes = 1 << 20
 	// maxOpenFiles bounds the handles of log files that are kept open.

@@ -3,6 +3,7 @@
 package hotlog
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -71,7 +72,12 @@ func (r *reclaimer) pass() error {
 // flush bounds what a start has to replay, and lets go of the files before.
 func (r *reclaimer) flush() {
 	d := r.d
-	if r.flushing != nil || d.stats.logSinceFlush.Load() < flushAfterFiles*d.o.fileBytes {
+	select { // a rewrite may go on for long
+	case <-r.flushing:
+		r.flushing, d.flushedTo = nil, r.flushTo
+	default:
+	}
+	if r.flushing != nil || d.stats.logSinceFlush.Load() < flushAfterFiles*d.o.fileBytes && !(d.disk.full.Load() && r.flushFrees()) {
 		return
 	}
 	d.stats.logSinceFlush.Store(0)
@@ -82,6 +88,19 @@ func (r *reclaimer) flush() {
 		return
 	}
 	r.flushing = done
+}
+
+// flushFrees tells whether a dead file waits for a flush only.
+func (r *reclaimer) flushFrees() bool {
+	s := &r.d.files
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.byNumber {
+		if f.sealed && f.live == 0 && f.lastSequence > r.d.flushedTo {
+			return true
+		}
+	}
+	return false
 }
 
 // retire takes the files that nothing points to, durably, out of what is counted.
@@ -120,11 +139,13 @@ func (r *reclaimer) drain() error {
 		d.draining.Store(false)
 		done := r.draining
 		r.draining = nil
+		var err error
 		for _, f := range done {
 			keep := !d.disk.full.Load() && f.size >= d.o.fileBytes/2 && f.size <= 2*d.o.fileBytes
-			if err := d.files.forget(f, keep); err != nil {
-				return err
-			}
+			err = errors.Join(err, d.files.forget(f, keep))
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -140,13 +161,12 @@ func (r *reclaimer) rewrite() error {
 			return nil
 		}
 		moved, err := r.d.rewrite(f)
-		if err != nil {
-			return fmt.Errorf("move batches out of %s: %w", f.name, err)
-		}
-		if moved == 0 {
-			r.d.files.mu.Lock()
-			f.notBefore = time.Now().Add(r.d.o.rewriteAfter)
-			r.d.files.mu.Unlock()
+		if err != nil && !r.d.hasFailed() && !r.d.closing.Load() {
+			// What cannot be read stays where it is, and must not keep the other files from being given back.
+			r.d.o.Logger.Warn("a log file is not emptied", "file", f.name, "moved", moved, "error", err)
+			r.postpone(f, badFileAfter)
+		} else if moved == 0 {
+			r.postpone(f, r.d.o.rewriteAfter)
 		}
 		r.flush()
 		r.retire()
@@ -155,6 +175,13 @@ func (r *reclaimer) rewrite() error {
 		}
 	}
 	return nil
+}
+
+func (r *reclaimer) postpone(f *logFile, wait time.Duration) {
+	s := &r.d.files
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.notBefore = time.Now().Add(wait)
 }
 
 // candidate is the file to rewrite, if there is too much garbage, or how long to wait until one is old enough.
@@ -186,7 +213,11 @@ func (r *reclaimer) candidate() (best *logFile, wait time.Duration) {
 			best = f
 		}
 	}
-	if dead <= max(live, garbageFiles*d.o.fileBytes) && !d.o.eager {
+	enough := max(live, garbageFiles*d.o.fileBytes)
+	if d.disk.full.Load() { // appends are refused: every file's worth counts
+		enough = d.o.fileBytes
+	}
+	if dead <= enough && !d.o.eager {
 		return nil, 0
 	}
 	return best, wait
@@ -219,42 +250,70 @@ func (d *DB) rewrite(f *logFile) (moved int64, err error) {
 		}
 	}
 	d.files.mu.Unlock()
-	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.to-a.from, b.to-b.from) })
+	// In the order of the keys, so that one look-up finds the blocks that the one before it read.
+	slices.SortFunc(parts, func(a, b part) int {
+		return cmp.Or(bytes.Compare(a.log.prefix[:], b.log.prefix[:]), cmp.Compare(a.from, b.from))
+	})
+	m := mover{d: d}
 	for _, p := range parts {
-		n, err := d.rewritePart(f, p)
-		moved += n
-		if err != nil {
-			return moved, err
+		if d.hasFailed() || d.closing.Load() {
+			break
+		}
+		if partErr := m.part(f, p); partErr != nil && err == nil {
+			err = fmt.Errorf("move batches of %v: %w", p.log.id, partErr) // the others can go all the same
 		}
 	}
-	return moved, nil
+	waitErr := m.wait(0)
+	return m.moved, errors.Join(err, waitErr)
 }
 
-// rewritePart moves the batches of one log, a chunk at a time. What changes meanwhile stays for the next time.
-func (d *DB) rewritePart(f *logFile, p part) (moved int64, err error) {
+// mover queues moves of many logs and waits for all of them together: a file may hold a little of each of thousands of logs, and
+// one sync for each would never catch up with the appends.
+type mover struct {
+	d       *DB
+	waiting []*opRest
+	bytes   int
+	moved   int64
+}
+
+// part moves the batches of one log, a chunk at a time. What changes meanwhile stays for the next time.
+func (m *mover) part(f *logFile, p part) error {
 	for from := max(p.base, p.log.Start()); ; {
 		r := &opRest{}
-		next, more, err := d.readMove(f, p, from, r)
+		next, more, err := m.d.readMove(f, p, from, r)
 		if err != nil || len(r.moves) == 0 {
-			return moved, err
+			return err
 		}
-		if err := p.log.change(opMove, r, nil); err != nil {
-			if errors.Is(err, ErrBusy) {
-				err = nil
-			}
-			return moved, err
-		}
-		if err := r.wait(); err == errLookAgain {
-			return moved, nil
+		if err := p.log.change(opMove, r, nil); errors.Is(err, ErrBusy) || errors.Is(err, ErrClosed) {
+			return nil // it is being truncated, reset or dropped
 		} else if err != nil {
-			return moved, err
+			return err
 		}
-		moved += int64(len(r.data))
-		if !more {
-			return moved, nil
+		m.waiting = append(m.waiting, r)
+		m.bytes += len(r.data) + opOverhead
+		if err := m.wait(maxMovingBytes); err != nil || !more {
+			return err
 		}
 		from = next
 	}
+}
+
+// wait waits for the oldest moves until no more than so many bytes are on their way.
+func (m *mover) wait(bytes int) (err error) {
+	for len(m.waiting) > 0 && m.bytes > bytes {
+		r := m.waiting[0]
+		m.waiting[0] = nil
+		m.waiting = m.waiting[1:]
+		m.bytes -= len(r.data) + opOverhead
+		switch opErr := r.wait(); opErr {
+		case nil:
+			m.moved += int64(len(r.data))
+		case errLookAgain:
+		default:
+			err = errors.Join(err, opErr)
+		}
+	}
+	return err
 }
 
 // readMove reads a chunk of p from the batch that holds from on.
