@@ -269,6 +269,7 @@ func TestSessionRules(t *testing.T) {
 			t.Errorf("no news, but %d partitions are named", count(r))
 		}
 		n.produce(topic, 1, "x")
+		synctest.Wait() // it is news a moment after it is acknowledged
 		if r := s.do(nil); count(r) != 1 || len(r.Topics[0].Partitions[0].RecordBatches) == 0 {
 			t.Errorf("news of one partition: %d named", count(r))
 		}
@@ -282,6 +283,7 @@ func TestSessionRules(t *testing.T) {
 			t.Errorf("forgetting: %d named", count(r))
 		}
 		n.produce(topic, 1, "x")
+		synctest.Wait() // it is news a moment after it is acknowledged
 		if r := s.do(nil); count(r) != 0 {
 			t.Errorf("a forgotten partition is named")
 		}
