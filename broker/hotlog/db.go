@@ -138,7 +138,7 @@ func (d *DB) open() error {
 		err = file.checkManifest(d.fs, d.dir)
 	}
 	if err == nil {
-		err = file.checkFailover(d.o.WALFailoverDir)
+		err = file.checkFailover(d.fs, d.o.WALFailoverDir)
 	}
 	if err == nil && d.o.WALFailoverDir != "" {
 		err = d.fs.MkdirAll(d.o.WALFailoverDir, 0o755)

@@ -143,6 +143,13 @@ func TestFailoverDirNeeded(t *testing.T) {
 	if !strings.Contains(err.Error(), "second") {
 		t.Errorf("does not say which: %v", err)
 	}
+	// After a clean close it matters whether files of the log lie there.
+	f, err := mem.Create("second/00000099.batches", vfs.WriteCategoryUnspecified)
+	check(t, err)
+	check(t, f.Close())
+	_, err = Open("data", small(mem))
+	wantErr(t, err, ErrFailoverDir)
+	check(t, mem.Remove("second/00000099.batches"))
 	check(t, mustOpen(t, "data", small(mem)).Close())
 }
 

@@ -138,12 +138,27 @@ func syncDir(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// checkFailover refuses to start without the directory that may hold the log's end.
-func (s storeFile) checkFailover(second string) error {
-	if s.manifest != "" || s.failover == "" || s.failover == second {
+// checkFailover refuses to start without the directory that may hold the log's end, or, after a clean close, files of the log.
+func (s storeFile) checkFailover(fs vfs.FS, second string) error {
+	if s.failover == "" || s.failover == second {
 		return nil
 	}
-	return fmt.Errorf("%w: start with %s as the failover directory, since the log may go on there", ErrFailoverDir, s.failover)
+	if s.manifest == "" {
+		return fmt.Errorf("%w: start with %s as the failover directory, since the log may go on there", ErrFailoverDir, s.failover)
+	}
+	names, err := fs.List(s.failover)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // never needed, or removed; a file that is missed is found missing
+	}
+	if err != nil {
+		return fmt.Errorf("list the failover directory of before: %w", err)
+	}
+	for _, name := range names {
+		if _, ok := parseLogFileName(name); ok {
+			return fmt.Errorf("%w: start with %s as the failover directory until no *.batches are left there: the log has files there", ErrFailoverDir, s.failover)
+		}
+	}
+	return nil
 }
 
 // checkManifest finds a manifest that lost its tail while nobody had it open, before Pebble takes that for a torn write.
