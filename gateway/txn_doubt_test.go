@@ -107,6 +107,44 @@ func TestDecisionInDoubt(t *testing.T) {
 	})
 }
 
+// TestOffsetsOfADecisionInDoubt: so are the offsets that the decision had no room for.
+func TestOffsetsOfADecisionInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		topic := n.topic("t", 1, nil)
+		is := n.stepOf(func(now time.Time, _ *txn.Txn) (*txn.Txn, error) { return txn.New(now, 7, 15*time.Minute), nil })
+		var groups []string
+		for i := range 60 {
+			groups = append(groups, fmt.Sprint("g", i))
+		}
+		n.stepOf(func(now time.Time, cur *txn.Txn) (*txn.Txn, error) {
+			return cur.Add(now, is.Producer, txn.Bumping, nil, groups...)
+		})
+		for _, g := range groups {
+			check(t, n.server.pendOffsets(t.Context(), &txnCommit{
+				id: "x", who: is.Producer, group: g, member: group.Committer{Generation: -1},
+				topics: []metadata.TopicOffsets{{Topic: topic.ID, List: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: record.NoEpoch, Committed: time.Now()}}}},
+			}))
+		}
+		n.loseTxnAnswers(true)
+		_, err := n.server.stepTxn(t.Context(), "x", func(now time.Time, cur *txn.Txn) (*txn.Txn, error) {
+			return cur.End(now, is.Producer, true, txn.Bumping, record.NoProducerID)
+		})
+		if err == nil {
+			t.Fatal("the answer was not lost: the test tests nothing")
+		}
+		n.loseTxnAnswers(false)
+		time.Sleep(time.Minute)
+		pending, err := n.meta.ReadPendingOf(t.Context(), is.ID, groups)
+		check(t, err)
+		for i, p := range pending {
+			if got := fetchedOffset(n.dial().do(pipedFetch, fetchOf(groups[i]))); p.Rev != 0 || got != 5 {
+				t.Fatalf("group %s has offset %d, want 5; pending %v", groups[i], got, p.Rev != 0)
+			}
+		}
+	})
+}
+
 // TestTimeOutsBesideLoading: a shard that cannot be loaded keeps no transaction of another from its time-out.
 func TestTimeOutsBesideLoading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

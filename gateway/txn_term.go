@@ -61,7 +61,6 @@ func (t *txnTerm) load(ctx context.Context) error {
 		if err := e.take(st); err != nil {
 			return err
 		}
-		e.unmoved = true // as far as is known
 		t.mu.ids[st.ID] = e
 		return nil
 	})
@@ -73,8 +72,9 @@ func (t *txnTerm) load(ctx context.Context) error {
 
 func newTxnEntry(id string) *txnEntry { return &txnEntry{id: id, turn: make(chan struct{}, 1)} }
 
-// take makes what was read the entry's.
+// take makes what was read the entry's. Of a decision it does not tell whether there was room for its offsets.
 func (e *txnEntry) take(st metadata.TxnState) error {
+	e.unmoved = true
 	if st.Rev == 0 {
 		e.set(nil, 0)
 		return nil
