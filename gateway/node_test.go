@@ -230,7 +230,11 @@ func (n *node) topic(name string, partitions int, overrides map[string]string) *
 	topic, err := n.meta.CreateTopic(context.Background(), spec)
 	check(n.t, err)
 	for i := range partitions {
-		n.await(fmt.Sprintf("%s-%d to be led", name, i), func() bool { return n.partition(topic, i) != nil })
+		n.await(fmt.Sprintf("%s-%d to be led", name, i), func() bool {
+			// The image follows what the broker did, and requests are judged by it.
+			state, ok := n.meta.Image().Partition(record.PartitionID{Topic: topic.ID, Index: int32(i)})
+			return ok && state.Leader.Node == testNodeID && n.partition(topic, i) != nil
+		})
 	}
 	return topic
 }
