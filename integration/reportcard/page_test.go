@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -102,5 +103,37 @@ func TestClientsAreThere(t *testing.T) {
 				t.Errorf("%s: %s cannot be started: %v", c.id(), program, err)
 			}
 		}
+	}
+}
+
+// The subtests of franz-go's tests are cases, also one whose name begins with that of another; a test without an end is a failure.
+func TestFranzSuiteCases(t *testing.T) {
+	dir := t.TempDir()
+	suite := `#!/bin/sh
+case $* in
+*TestETL*) cat <<END
+=== RUN   TestETL
+--- FAIL: TestETL (2.00s)
+    --- PASS: TestETL/range/848 (1.00s)
+    --- FAIL: TestETL/range (1.00s)
+        a_test.go:7: lost a record
+    --- PASS: TestETL/deep (1.00s)
+        --- SKIP: TestETL/deep/one (0.00s)
+END
+	;;
+*TestPlain*) echo "--- PASS: TestPlain (0.10s)" ;;
+*) echo "panic: test timed out"; exit 2 ;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "kgo.test"), []byte(suite), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "franzsuite/run.sh", "franz-go-tests", "v1")
+	cmd.Env = append(os.Environ(), "CARD_DIR="+dir, "CARD_BOOTSTRAP=there", "CARD_REPLICAS=3", "CARD_CASES=TestETL TestPlain TestHangs")
+	got, err := cmd.Output()
+	want := "version\tv1\nnone\tTestETL/deep/one\tskips itself\nfail\tTestETL/range\t a_test.go:7: lost a record\npass\tTestETL/range/848\npass\tTestPlain\n" +
+		"fail\tTestHangs\tpanic: test timed out\n"
+	if err != nil || string(got) != want {
+		t.Errorf("%v\n got %q\nwant %q", err, got, want)
 	}
 }
