@@ -41,17 +41,10 @@ type reason struct {
 	text         string
 }
 
-const (
-	noTransactions = "transactions are not built yet"
-	noShareGroups  = "share groups are not built"
-)
+const noShareGroups = "share groups are not built"
 
 // reasons of the differences that are known. The first that fits counts.
 var reasons = []reason{
-	{"*", "transactions", noTransactions},
-	{"kafka-tools-*", "transactions-message-copier", noTransactions},
-	{"kafka-tools-*", "transactions-list", noTransactions},
-	{"franz-go-tests-*", "TestTxnEtl*", noTransactions},
 	{"*", "group-share", noShareGroups},
 	{"franz-go-tests-*", "*Share*", noShareGroups},
 	{"franz-go-tests-*", "TestConsumeRegex", "meant: offsets live in etcd, so there is no `__consumer_offsets` topic to be left out ([differences](differences.md))"},
