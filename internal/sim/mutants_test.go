@@ -39,8 +39,8 @@ const lost = "S1,S2,S5,S6,S7"
 
 var mutants = []mutant{
 	// Acknowledgement and durability (faults A2, A13, B1, B3, I6).
-	{name: "acknowledge before the sync", ids: lost, seeds: 60, edits: []edit{{"broker/hotlog/commit.go", "err := c.batch.SyncWait()\n\t\tif err != nil {",
-		"d.durable(c)\n\t\terr := c.batch.SyncWait()\n\t\tif err != nil {"}}},
+	{name: "acknowledge before the sync", ids: lost, seeds: 60, edits: []edit{{"broker/hotlog/commit.go", "\t\tif err := d.sync(c); err != nil {\n\t\t\td.fail(err)",
+		"\t\td.durable(c)\n\t\tif err := d.sync(c); err != nil {\n\t\t\td.fail(err)"}}},
 	{name: "high watermark ahead of the disk", ids: lost, seeds: 100, edits: []edit{{"broker/partition.go", "lead.isr.OwnDurable(end)", "lead.isr.OwnDurable(p.mu.end)"}}},
 	{name: "duplicate answered before it is durable", ids: lost, seeds: 100, edits: []edit{{"broker/partition.go", "return p.queueLocked(lead, o, pend, v.duplicate.next()), nil", "return false, nil"}}},
 	{name: "fetch gives what lies above the high watermark", ids: "S27", seeds: 40, edits: []edit{{"broker/read.go", "plan := readPlan{from: req.Offset, bound: p.mu.hw}", "plan := readPlan{from: req.Offset, bound: p.mu.end}"}}},
