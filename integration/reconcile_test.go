@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
@@ -43,7 +45,13 @@ func replicated(t *testing.T, c *kgo.Client, topic string, partitions int32, con
 	for k, v := range configs {
 		values[k] = kadm.StringPtr(v)
 	}
-	if _, err := kadm.NewClient(c).CreateTopic(within(t, patience), partitions, 3, values, topic); err != nil {
+	ctx := within(t, patience)
+	_, err := kadm.NewClient(c).CreateTopic(ctx, partitions, 3, values, topic)
+	for errors.Is(err, kerr.InvalidReplicationFactor) { // a node has not heard of the others yet
+		time.Sleep(50 * time.Millisecond)
+		_, err = kadm.NewClient(c).CreateTopic(ctx, partitions, 3, values, topic)
+	}
+	if err != nil {
 		t.Fatalf("create %s: %v", topic, err)
 	}
 }

@@ -143,7 +143,7 @@ func (l *load) create(t testing.TB, keepers []place) {
 		ctx, cancel := context.WithTimeout(context.Background(), recovery)
 		resp, err := req.RequestWith(ctx, c)
 		for ; err == nil; resp, err = req.RequestWith(ctx, c) {
-			if err = kerr.ErrorForCode(resp.Topics[0].ErrorCode); !errors.Is(err, kerr.InvalidReplicationFactor) {
+			if err = kerr.ErrorForCode(resp.Topics[0].ErrorCode); !errors.Is(err, kerr.InvalidReplicationFactor) && !errors.Is(err, kerr.InvalidReplicaAssignment) {
 				break // or a node has not heard of the others yet
 			}
 			sleep(ctx, 50*time.Millisecond)
