@@ -68,6 +68,11 @@ func (x *shardsTogether) stored(shard int) record.Offset {
 // testShardsTogether: changes of several shards share a transaction, and one that is refused takes no other with it, whatever is known of
 // the transaction.
 func testShardsTogether(t *testing.T, h Harness) {
+	t.Run("judged", func(t *testing.T) { testShardsJudged(t, h) })
+	t.Run("in doubt", func(t *testing.T) { testShardsInDoubt(t, h) })
+}
+
+func testShardsJudged(t *testing.T, h Harness) {
 	t.Run("well", func(t *testing.T) {
 		x := newShardsTogether(t, h)
 		got := x.change([3]metadata.Revision{}, 1)
@@ -101,6 +106,25 @@ func testShardsTogether(t *testing.T, h Harness) {
 			}
 		}
 	})
+	t.Run("too much for one", func(t *testing.T) {
+		x := newShardsTogether(t, h)
+		var changes []metadata.ShardChange
+		for i, co := range x.co {
+			sc := metadata.ShardChange{Coordination: co}
+			for k := range 45 {
+				sc.Groups = append(sc.Groups, metadata.GroupChange{ID: fmt.Sprint("g", k), State: []byte{byte(i)}})
+			}
+			changes = append(changes, sc)
+		}
+		for i, r := range x.n.ChangeShards(testContext(t), changes) {
+			if r.Err != nil || len(x.n.load(x.co[i]).groups) != 45 {
+				t.Errorf("shard %d: %+v", i, r)
+			}
+		}
+	})
+}
+
+func testShardsInDoubt(t *testing.T, h Harness) {
 	t.Run("never came", func(t *testing.T) {
 		x := newShardsTogether(t, h)
 		x.fate(func(n int) Fate {
@@ -133,22 +157,6 @@ func testShardsTogether(t *testing.T, h Harness) {
 		// They go on from there.
 		x.fate(func(int) Fate { return Well })
 		x.check(t, x.change([3]metadata.Revision{got[0].Revision, got[1].Revision, got[2].Revision}, 2), 3)
-	})
-	t.Run("too much for one", func(t *testing.T) {
-		x := newShardsTogether(t, h)
-		var changes []metadata.ShardChange
-		for i, co := range x.co {
-			sc := metadata.ShardChange{Coordination: co}
-			for k := range 45 {
-				sc.Groups = append(sc.Groups, metadata.GroupChange{ID: fmt.Sprint("g", k), State: []byte{byte(i)}})
-			}
-			changes = append(changes, sc)
-		}
-		for i, r := range x.n.ChangeShards(testContext(t), changes) {
-			if r.Err != nil || len(x.n.load(x.co[i]).groups) != 45 {
-				t.Errorf("shard %d: %+v", i, r)
-			}
-		}
 	})
 }
 
