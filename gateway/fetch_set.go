@@ -324,8 +324,8 @@ func (fp *fetchPart) news() bool {
 		!fp.toldBefore || r.HighWatermark != fp.toldHW || r.LogStart != fp.toldStart
 }
 
-// remember notes what the client is being told.
+// remember notes what the client is being told. One that has to truncate first drops the rest of that answer (A7).
 func (fp *fetchPart) remember() {
-	fp.toldBefore = fp.res.code == codeNone
+	fp.toldBefore = fp.res.code == codeNone && fp.res.Diverging.Epoch == record.NoEpoch
 	fp.toldHW, fp.toldStart = fp.res.HighWatermark, fp.res.LogStart
 }

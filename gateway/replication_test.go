@@ -62,6 +62,49 @@ func TestOldLeaderTruncates(t *testing.T) {
 	})
 }
 
+// TestToldAfterDivergence: a reader that is told where its log and the leader's part drops the rest of that answer, so the session tells the
+// high watermark again. The follower of an idle partition would else stay behind by a record for good (S9).
+func TestToldAfterDivergence(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		id := c.topic("t", nil)
+		c.must(c.awaitLeader(id, 1), "a")
+		c.nodes[1].kv.SetFaults(memory.Faults{Outage: true}) // its lease ends
+		next := c.awaitLeader(id, 2, 3)
+		c.must(next, "b")
+		leader := 2
+		if c.nodes[3].partition(c.nodes[3].meta.Image().TopicByID(id.Topic), 0) == next {
+			leader = 3
+		}
+		nc, err := c.peers.net.Dial(context.Background(), "client", fmt.Sprintf("node%d:9092", leader))
+		check(t, err)
+		defer nc.Close()
+		raw := &client{t: t, nc: nc, n: c.nodes[record.NodeID(leader)], id: kmsg.StringPtr("test")}
+		session, turn := int32(0), int32(0)
+		ask := func(offset int64, lastEpoch int32) []kmsg.FetchResponseTopicPartition {
+			req := fetchFor("", id.Topic, 0, offset, 0)
+			req.SessionID, req.SessionEpoch = session, turn
+			req.Topics[0].Partitions[0].CurrentLeaderEpoch, req.Topics[0].Partitions[0].LastFetchedEpoch = -1, lastEpoch
+			resp := raw.do(13, req).(*kmsg.FetchResponse)
+			if session, turn = resp.SessionID, turn+1; len(resp.Topics) == 0 {
+				return nil
+			}
+			return resp.Topics[0].Partitions
+		}
+		if got := ask(2, 1); len(got) != 1 || got[0].HighWatermark != 2 {
+			t.Fatalf("at the end: %+v", got)
+		}
+		if got := ask(2, 1); len(got) != 0 {
+			t.Errorf("no news: %+v", got)
+		}
+		if got := ask(2, 0); len(got) != 1 || got[0].DivergingEpoch.EndOffset != 1 {
+			t.Fatalf("the first epoch ends at 1: %+v", got)
+		}
+		if got := ask(2, 1); len(got) != 1 || got[0].HighWatermark != 2 {
+			t.Errorf("after it truncated: %+v", got)
+		}
+	})
+}
+
 // TestBelowMinISR: with one node left nothing is acknowledged, the removed ones stay eligible, and what was acknowledged before is
 // there when they are back (A2).
 func TestBelowMinISR(t *testing.T) {
