@@ -10,6 +10,8 @@ const (
 	// maxQueuedRecords and maxQueuedBytes bound what produce has read but the broker has not acknowledged.
 	maxQueuedRecords = 50_000
 	maxQueuedBytes   = 64 << 20
+	// transactionTimeout is how long the transaction of one produce may take before the broker aborts it. Kafka's brokers allow up to 15 min.
+	transactionTimeout = 5 * time.Minute
 	// txnPoll is the pause before a transaction that is being completed is asked about again.
 	txnPoll = 100 * time.Millisecond
 	// flushAfterInterrupt is how long an interrupted produce waits for acknowledgements of what it has sent.

@@ -125,8 +125,8 @@ func (n *node) openLogs(context.Context) (err error) {
 		options := hotlog.Options{
 			CacheBytes: n.memory.pebbleCache, MemTableBytes: n.memory.memTable, Logger: n.log.With("component", "hotlog", "dir", dir),
 		}
-		if n.options.walFailover != "" {
-			options.WALFailoverDir = filepath.Join(n.options.walFailover, fmt.Sprintf("wal-%d", i))
+		if options.WALFailoverDir, err = n.options.failoverDir(i); err != nil {
+			return err
 		}
 		db, err := hotlog.Open(filepath.Join(dir, "hot"), options)
 		switch {

@@ -3,8 +3,10 @@
 package cli
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
@@ -50,6 +52,19 @@ type nodeOptions struct {
 }
 
 type tlsFiles struct{ ca, cert, key string }
+
+// failoverDir is the failover directory of the data directory with an index, "" for none. The hot log writes it down, so it must mean the
+// same wherever the process is started.
+func (o *nodeOptions) failoverDir(index int) (string, error) {
+	if o.walFailover == "" {
+		return "", nil
+	}
+	dir, err := filepath.Abs(o.walFailover)
+	if err != nil {
+		return "", fmt.Errorf("--wal-failover %s: %w", o.walFailover, err)
+	}
+	return filepath.Join(dir, fmt.Sprintf("wal-%d", index)), nil
+}
 
 // register declares the flags. Defaults are those of serve; dev changes some.
 func (o *nodeOptions) register(f *pflag.FlagSet) {

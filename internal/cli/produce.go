@@ -94,7 +94,7 @@ func (p *produceFlags) register(cmd *cobra.Command) {
 	f.Int32VarP(&p.partition, "partition", "p", -1, "write to this partition (-1: by key, or spread)")
 	f.StringVarP(&p.compression, "compression", "z", "none", "none, gzip, snappy, lz4 or zstd")
 	f.StringVar(&p.acks, "acks", "all", "all, 1 or 0")
-	f.StringVar(&p.transactionalID, "transactional-id", "", "write the whole input in one transaction of this id")
+	f.StringVar(&p.transactionalID, "transactional-id", "", fmt.Sprintf("write the whole input, which may take %s, in one transaction of this id", transactionTimeout))
 	f.Int32Var(&p.batchBytes, "batch-bytes", 1_000_000, "largest batch before compression")
 	f.DurationVar(&p.linger, "linger", 5*time.Millisecond, "wait this long to fill a batch")
 	f.DurationVar(&p.deliveryTimeout, "delivery-timeout", 2*time.Minute, "give up when nothing is acknowledged for this long")
@@ -147,7 +147,7 @@ func (p *produceFlags) options(topic string) ([]kgo.Opt, error) {
 		return nil, usagef("--acks %q is not all, 1 or 0", p.acks)
 	}
 	if p.transactionalID != "" {
-		return append(opts, kgo.TransactionalID(p.transactionalID)), nil
+		return append(opts, kgo.TransactionalID(p.transactionalID), kgo.TransactionTimeout(transactionTimeout)), nil
 	}
 	// After the first failure nothing more is sent, so giving up on a record in flight cannot reorder or repeat others.
 	return append(opts, kgo.AllowIdempotentProduceCancellation()), nil

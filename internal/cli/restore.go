@@ -131,8 +131,8 @@ func (o *restoreOptions) readNode(dirs []string) (n reconcile.Node, err error) {
 			return n, fmt.Errorf("--data %s is no data directory of a node: %w", dir, err)
 		}
 		var options hotlog.Options
-		if o.node.walFailover != "" {
-			options.WALFailoverDir = filepath.Join(o.node.walFailover, fmt.Sprintf("wal-%d", i))
+		if options.WALFailoverDir, err = o.node.failoverDir(i); err != nil {
+			return n, err
 		}
 		db, err := hotlog.Open(filepath.Join(dir, "hot"), options)
 		if errors.Is(err, hotlog.ErrLocked) {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,14 +28,22 @@ type listedTxn struct {
 	Coordinator int32  `json:"coordinator"`
 }
 
+// txnStates are the states of a transactional id, by the names that Kafka gives them.
+var txnStates = []string{"Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"}
+
 func newTxnListCommand(s *streams) *cobra.Command {
 	var states []string
 	var pattern string
 	cmd := &cobra.Command{Use: "list", Short: "List transactional ids with their state and coordinator", Args: exactArgs()}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only those in these states: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only those in these states: "+strings.Join(txnStates, ", "))
 	cmd.Flags().StringVar(&pattern, "id-regex", "", "only ids that match this regular expression as a whole")
 	conn, out := addConnection(cmd), addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, state := range states {
+			if !slices.Contains(txnStates, state) {
+				return usagef("--state %q is none of %s", state, strings.Join(txnStates, ", "))
+			}
+		}
 		ctx, adm, done, err := conn.administer(cmd.Context())
 		if err != nil {
 			return err
