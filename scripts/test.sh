@@ -84,7 +84,7 @@ race() {
 		echo "skipped: the race detector needs a C compiler, and there is none" >&2
 		return
 	fi
-	run race -race -short -timeout 10m
+	run race -race -short -timeout 20m
 }
 
 stage() {

@@ -27,9 +27,11 @@ func (c *groupCache) reuse(b []byte) {
 var poison = false
 
 func (c *groupCache) reuseLocked(b []byte) {
-	if poison {
-		for i := range b[:cap(b)] {
-			b[:cap(b)][i] = 0xdb
+	if poison && cap(b) > 0 {
+		all := b[:cap(b)]
+		all[0] = 0xdb
+		for n := 1; n < len(all); n *= 2 { // by copies, as the race detector takes its time over each byte of a loop
+			copy(all[n:], all[:n])
 		}
 	}
 	if len(c.mu.free) < maxFreeBuffers && cap(b) <= 2*groupBytes {
