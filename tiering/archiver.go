@@ -29,6 +29,7 @@ type Config struct {
 	HotBytes        int64         // varve.hot.bytes; 0: no budget
 	NodeHotBytes    func() int64  // live bytes of the node's hot logs; nil: the sum over the led partitions
 	ManifestEntries int           // varve.manifest.etcd.entries, for the whole cluster
+	AppendedBytes   func() int64  // bytes appended to the node's hot logs so far, which uploads follow; nil: not known
 	Partitions      func() int    // partitions of the cluster that share ManifestEntries; nil: those led here
 	PageEntries     int           // entries per page
 	MinFold         int           // entries kept unfolded at least
@@ -109,7 +110,7 @@ type Archiver struct {
 	pages   PageSource
 	metrics *archiverMetrics
 	jobs    *Jobs
-	turns   turns
+	pace    *pace
 
 	mu struct {
 		sync.Mutex
@@ -128,7 +129,7 @@ type Archiver struct {
 func NewArchiver(cfg Config, store objstore.Store, meta Metadata) *Archiver {
 	cfg.setDefaults()
 	a := &Archiver{cfg: cfg, store: store, meta: meta, pages: cfg.Pages, metrics: newArchiverMetrics(cfg.Registerer),
-		wake: make(chan struct{}, cfg.Workers), rearm: make(chan struct{}, 1), turns: newTurns()}
+		wake: make(chan struct{}, cfg.Workers), rearm: make(chan struct{}, 1), pace: newPace(cfg.AppendedBytes)}
 	if a.pages == nil {
 		a.pages = storePages{store}
 	}

@@ -425,7 +425,6 @@ func TestFenced(t *testing.T) {
 	})
 }
 
-// TestOutage: while the store is away attempts are spaced out, nothing is lost, what is in the bucket is still evicted, and it recovers by itself.
 // TestRecordBehindTheLook: a record that comes right after a step saw nothing unsealed is sealed when its age says, not at the sweep.
 func TestRecordBehindTheLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -457,6 +456,7 @@ func TestRecordBehindTheLook(t *testing.T) {
 	})
 }
 
+// TestOutage: while the store is away attempts are spaced out, nothing is lost, what is in the bucket is still evicted, and it recovers by itself.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -33,7 +33,8 @@ type Handle struct {
 
 	// Owned by the step in progress.
 	first    firstUnsealed
-	awaited  bool // there is a deadline for what is not sealed
+	behind   time.Time // since when there is always something due to be sealed
+	awaited  bool      // there is a deadline for what is not sealed
 	failures int
 
 	// Guarded by Archiver.mu.

@@ -47,6 +47,19 @@ const (
 	budgetInterval = 250 * time.Millisecond
 	// sweepInterval is how often every led partition is looked at, whatever woke it or did not.
 	sweepInterval = 5 * time.Minute
+	// leastRate is how many bytes per second and processor uploads may read whatever comes in; above it headroom times what came in
+	// within about incomeWindow, looked at each sampleInterval at most.
+	leastRate      = 32 << 20
+	headroom       = 1.25
+	incomeWindow   = 5 * time.Second
+	sampleInterval = 250 * time.Millisecond
+	// halving is the time behind in which a byte of an upload comes to count for half as much, maxHalvings how often it does.
+	halving     = 10 * time.Second
+	maxHalvings = 2
+	// paceBytes is how much an upload reads for one look at the pace, paceBurst what all may read at once, maxPause the longest wait.
+	paceBytes = 256 << 10
+	paceBurst = 4 * paceBytes
+	maxPause  = time.Second
 	// maxForced is how many partitions the hot budget makes seal or evict per round.
 	maxForced = 16
 )

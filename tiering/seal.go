@@ -63,11 +63,13 @@ func (h *Handle) aged(now time.Time) bool { return now.Sub(h.first.at) >= h.seal
 // choose samples the partition once and decides. Without a candidate it says when there will be one by age.
 func (h *Handle) choose(now time.Time, force bool, until record.Offset) (*candidate, time.Time) {
 	if h.a.paused.Load() {
+		h.behind = time.Time{}
 		return nil, time.Time{}
 	}
 	base := h.View().Head.TieredEnd
 	hot := h.p.Hot(base)
 	if hot.UnsealedBytes <= 0 {
+		h.behind = time.Time{}
 		h.first = firstUnsealed{}
 		h.waiting.Store(0)
 		return nil, time.Time{}
@@ -82,12 +84,17 @@ func (h *Handle) choose(now time.Time, force bool, until record.Offset) (*candid
 	}
 	due := h.first.at.Add(h.sealAge())
 	if base >= c.limit {
+		h.behind = time.Time{}
 		return nil, time.Time{} // when the bound moves, Appended wakes us
 	}
 	c.full = force || hot.SealableBytes >= h.segmentBytes() || !now.Before(due) || base < until
 	if c.full {
+		if h.behind.IsZero() {
+			h.behind = now
+		}
 		return c, time.Time{}
 	}
+	h.behind = time.Time{}
 	if r := h.p.Policy().RetentionAge; r >= 0 && r < h.sealAge() {
 		// It may expire before it would be sealed: then it goes without upload.
 		if expiry := h.first.at.Add(r); !now.Before(expiry) {
@@ -145,6 +152,7 @@ func (h *Handle) upload(ctx context.Context, obj *segment.Object, e *manifest.En
 		Range: metadata.OffsetRange{Base: e.Base, End: e.End}, Epoch: h.term.Epoch, Started: now}
 	if err := h.put(ctx, &intent, obj, obj.CRC32C()); err != nil {
 		h.a.metrics.seals.WithLabelValues("failed").Inc()
+		h.behind = time.Time{} // not because of the pace: what an outage leaves is not sent in one rush
 		return err
 	}
 	err := h.change(ctx, func(ctx context.Context) (metadata.Head, []manifest.Edit, error) {
@@ -175,7 +183,7 @@ func (h *Handle) put(ctx context.Context, intent *metadata.Intent, body objstore
 	intent.Rev = rev
 	pctx, cancel := context.WithTimeout(ctx, objstore.Deadline(h.a.limits.Load().UploadDeadline, 0, body.Size()))
 	defer cancel()
-	err = objstore.CreateResolved(pctx, h.a.store, intent.Keys[0], pacedBody{body, h.a.turns}, objstore.PutOptions{
+	err = objstore.CreateResolved(pctx, h.a.store, intent.Keys[0], h.a.pace.body(pctx, body, h.behind), objstore.PutOptions{
 		CRC32C:   crc,
 		Metadata: map[string]string{objstore.MetaAttempt: intent.Attempt.String()},
 		OnMultipart: func(upload string) error {

@@ -17,5 +17,8 @@ func DiskSize(dir string) (int64, error) {
 	return int64(usage.TotalBytes), nil
 }
 
+// AppendedBytes is how many bytes of batches were appended since Open. It costs one atomic read.
+func (d *DB) AppendedBytes() int64 { return d.stats.appendedBytes.Load() }
+
 // LiveBytes is what the open logs hold, from start to end, together. It costs one atomic read.
 func (d *DB) LiveBytes() int64 { return d.stats.live.Load() }

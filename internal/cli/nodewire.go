@@ -62,7 +62,7 @@ func (n *node) wire(context.Context) (err error) {
 	l := n.limits(n.config)
 	n.archiver = tiering.NewArchiver(tiering.Config{
 		Workers: v.UploadParallelism, SegmentMaxBytes: l.SegmentMaxBytes, SegmentMaxAge: l.SegmentMaxAge,
-		HotBytes: l.HotBytes, NodeHotBytes: n.hotBytes, ManifestEntries: l.ManifestEntries, Partitions: n.clusterPartitions,
+		HotBytes: l.HotBytes, NodeHotBytes: n.hotBytes, AppendedBytes: n.appendedBytes, ManifestEntries: l.ManifestEntries, Partitions: n.clusterPartitions,
 		GCGrace: l.GCGrace, UploadDeadline: l.UploadDeadline, Pages: n.reader,
 		Logger: n.log.With("component", "tiering"), Registerer: n.registry,
 	}, n.store, n.meta)
@@ -130,6 +130,14 @@ func (n *node) hotBytes() int64 {
 	total := int64(0)
 	for _, db := range n.logs {
 		total += db.LiveBytes()
+	}
+	return total
+}
+
+func (n *node) appendedBytes() int64 {
+	total := int64(0)
+	for _, db := range n.logs {
+		total += db.AppendedBytes()
 	}
 	return total
 }
