@@ -26,6 +26,7 @@ func Open(ctx context.Context, kv KV, o Options) (*Store, error) {
 		kv: kv, opts: o, keys: newKeyspace(o.Prefix), log: o.Logger, metrics: newMetrics(),
 		history: newHistory(o.Witness), failure: make(chan struct{}), reload: make(chan struct{}, 1),
 	}
+	s.catchUp.turn = make(chan struct{}, 1)
 	s.mu.changed = make(chan struct{})
 	s.mu.subscribers = map[int]func(old, new *Image){}
 	s.mu.recorded = map[StoreBoots]bool{}
