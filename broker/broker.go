@@ -70,6 +70,8 @@ type Broker struct {
 	}
 	dirty  dirtySet
 	tables timeTables
+	roles  bell // rung when a request that waits for a role should look again
+	late   lateRoles
 }
 
 // New wires a broker; it does nothing yet. The hot logs stay the caller's to close, after Run has returned.
@@ -181,13 +183,13 @@ func (b *Broker) Partitions() []*Partition {
 // Producers is how many idempotent producers the led partitions remember.
 func (b *Broker) Producers() int { return int(b.producers.Load()) }
 
-// mayServe tells whether this node's registration lets it act as a leader now.
-func (b *Broker) mayServe() bool {
+// MayServe tells whether this node's registration lets it act as a leader now.
+func (b *Broker) MayServe() bool {
 	s := b.session.Load()
 	return s != nil && s.Alive()
 }
 
-// mayServeUnder is mayServe for what was taken under one registration: after it ended, the next one does not bring it back.
+// mayServeUnder is MayServe for what was taken under one registration: after it ended, the next one does not bring it back.
 func (b *Broker) mayServeUnder(s *metadata.Session) bool { return s == b.session.Load() && s.Alive() }
 
 // keepRegistered registers this node, and again whenever the registration is lost.
@@ -207,6 +209,7 @@ func (b *Broker) keepRegistered(ctx context.Context) error {
 			return fmt.Errorf("registering node %d: %w", b.cfg.Node.Node, err)
 		}
 		b.session.Store(s)
+		b.roles.ring()
 		b.log.Info("registered", "node", s.Node(), "incarnation", s.Incarnation())
 		b.markAll()
 		select {
@@ -215,6 +218,7 @@ func (b *Broker) keepRegistered(ctx context.Context) error {
 				b.log.Warn("registration lost, giving up all leadership", "error", s.Err())
 			}
 			b.session.CompareAndSwap(s, nil)
+			b.roles.ring()
 			b.endAll()
 		case <-ctx.Done():
 			return nil
@@ -227,6 +231,7 @@ func (b *Broker) keepRegistered(ctx context.Context) error {
 // does not lead any more. What was appended before is acknowledged first. Run goes on until its context ends.
 func (b *Broker) Leave(ctx context.Context) error {
 	b.leaving.Store(true)
+	b.roles.ring()
 	for _, p := range b.Partitions() {
 		if ctx.Err() != nil {
 			break
@@ -254,10 +259,16 @@ func (b *Broker) endAll() {
 
 // imageChanged notes what to look at. It runs in the metadata store's goroutine and must not block.
 func (b *Broker) imageChanged(old, img *metadata.Image) {
-	metadata.Diff(old, img, b.dirty.add)
+	metadata.Diff(old, img, func(c metadata.TopicChange) {
+		b.dirty.add(c)
+		if c.New == nil {
+			b.late.forgetTopic(c.ID)
+		}
+	})
 	if !slices.Equal(old.Brokers(), img.Brokers()) || old.NodeConfig != img.NodeConfig || !maps.Equal(old.Drains(), img.Drains()) {
 		b.dirty.addAll()
 	}
+	b.roles.ring()
 	b.kick()
 }
 
@@ -280,7 +291,7 @@ func (b *Broker) Ready() error {
 	switch {
 	case !img.Loaded():
 		return errors.New("the metadata is not loaded yet")
-	case !b.mayServe():
+	case !b.MayServe():
 		return errors.New("the node is not registered, or its lease is about to end")
 	}
 	waiting, first := 0, ""

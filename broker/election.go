@@ -135,7 +135,7 @@ func (b *Broker) follow(id record.PartitionID, p *Partition, topic *metadata.Top
 		}
 		p.apply(topic, state)
 	}
-	if p.ledSince(state.Leader.Epoch) {
+	if p.LedSince(state.Leader.Epoch) {
 		return nil // the image is behind
 	}
 	f := b.fetchers[state.Leader.Node]
@@ -152,8 +152,8 @@ func (b *Broker) follow(id record.PartitionID, p *Partition, topic *metadata.Top
 	return nil
 }
 
-// ledSince tells whether this process leads in that epoch or a later one.
-func (p *Partition) ledSince(e record.Epoch) bool {
+// LedSince tells whether this process leads in that epoch or a later one.
+func (p *Partition) LedSince(e record.Epoch) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.lead != nil && p.mu.lead.Epoch >= e

@@ -30,6 +30,9 @@ const (
 	maxTimeTableBytes = 16 << 20
 	// takeOverBatch is how many partitions one round of takeovers asks for; the metadata store cuts it into Txns.
 	takeOverBatch = 1000
+	// lateRole is how long requests wait for a partition that this node is to lead, from the first of them on: a takeover that
+	// takes longer must not make every request of its connections slow.
+	lateRole = time.Second
 	// retryPause is how long a failed background step waits before it is tried again.
 	retryPause = 250 * time.Millisecond
 	// producerSweepInterval is how often idle producers are looked for; expiry itself is producer.id.expiration.ms.

@@ -98,7 +98,7 @@ func startNode(t testing.TB, static map[string]string) *node {
 		check(t, n.store.Close())
 		check(t, n.kv.Close())
 	})
-	n.await("the node to register", n.broker.mayServe)
+	n.await("the node to register", n.broker.MayServe)
 	return n
 }
 

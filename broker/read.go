@@ -152,7 +152,7 @@ func (p *Partition) servingLocked(follower bool) (record.Epoch, error) {
 	switch {
 	case err == nil:
 		return lead.Epoch, nil
-	case follower && p.mu.follow != nil && !p.mu.closed && p.broker.mayServe():
+	case follower && p.mu.follow != nil && !p.mu.closed && p.broker.MayServe():
 		return p.mu.follow.epoch, nil
 	}
 	return record.NoEpoch, err

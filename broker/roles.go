@@ -396,6 +396,8 @@ func (s *starting) lead(b *Broker) error {
 	b.producers.Add(int64(len(producers.byID)))
 	p.mu.Unlock() // from here on appends and syncs change what the leadership holds
 	b.metrics.takeovers.Inc()
+	b.late.forget(p.id)
+	b.roles.ring()
 	p.archiveIfKnown()
 	p.notify()
 	if p.wantsISRChange() {
@@ -494,6 +496,7 @@ func (p *Partition) endLeading(err error) {
 	decideAll(ones, err)
 	decideAll(alls, err)
 	p.notify()
+	p.broker.roles.ring()
 	if archive != nil {
 		archive.Close()
 	}
@@ -528,6 +531,7 @@ func (b *Broker) retire(ctx context.Context, id record.PartitionID) error {
 	b.mu.Lock()
 	delete(b.mu.partitions, id)
 	b.mu.Unlock()
+	b.late.forget(id)
 	b.log.Info("partition removed", "topic", p.name, "partition", id)
 	return nil
 }

@@ -23,7 +23,7 @@ func TestTopicCreatedBeforeTheLeaseIsSureAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nil)
 		n.server.SetOutage(true)
-		n.await("the lease to be unsure", func() bool { return !n.broker.mayServe() })
+		n.await("the lease to be unsure", func() bool { return !n.broker.MayServe() })
 		session := n.broker.session.Load()
 		n.server.SetOutage(false)
 		topic := n.create("t", nil)

@@ -34,6 +34,7 @@ func (p *Partition) archiveIfKnown() {
 	ended := p.mu.lead != lead
 	lead.archive = handle
 	p.mu.Unlock()
+	p.broker.roles.ring() // the high watermark is known
 	if ended {
 		handle.Close()
 	}

@@ -164,7 +164,8 @@ func (pc *produceCall) decodeTopic(r *reader, version int16) {
 }
 
 // startProduce validates and appends what the request carries. It runs in the reader, so that pipelined batches of a producer
-// are queued in order. It waits for nothing but the coordinator of a transaction that begins.
+// are queued in order. It waits for nothing but a leadership that this node is about to have, and the coordinator of a transaction that
+// begins.
 func startProduce(s *Server, ctx context.Context, c *call) {
 	pc := c.produce
 	img := s.meta.Image()
@@ -177,6 +178,9 @@ func startProduce(s *Server, ctx context.Context, c *call) {
 		if part := &pc.parts[i]; !part.superseded {
 			part.code = s.checkPart(img, c, part)
 		}
+	}
+	if pc.refusedRoles() {
+		s.awaitProduceRoles(ctx, c)
 	}
 	if pc.txn {
 		s.verifyTxns(ctx, c)
@@ -203,6 +207,59 @@ func startProduce(s *Server, ctx context.Context, c *call) {
 			part.p.Append(part.batch, o, &pc.wait, &pc.pends[part.pend])
 		}
 	}
+}
+
+// refusedRoles tells whether a partition was refused for a reason that may be over in a moment.
+func (pc *produceCall) refusedRoles() bool {
+	for i := range pc.parts {
+		if part := &pc.parts[i]; part.refusedRole() {
+			return true
+		}
+	}
+	return false
+}
+
+func (part *producePart) refusedRole() bool {
+	switch part.code {
+	case codeNotLeaderOrFollower, codeUnknownTopicOrPartition, codeUnknownTopicID:
+		return !part.superseded
+	}
+	return false
+}
+
+// awaitProduceRoles waits for leaderships that this node is about to have, and checks again what was refused for want of them. The
+// connection is not read meanwhile, so what the client sends next stays behind.
+func (s *Server) awaitProduceRoles(ctx context.Context, c *call) {
+	pc := c.produce
+	began := c.clock()
+	by := c.arrived.Add(min(roleWait, time.Duration(max(pc.timeout, 0))*time.Millisecond))
+	img := s.awaitRoles(ctx, by, func(l *roleLook) {
+		for i := range pc.parts {
+			part := &pc.parts[i]
+			if !part.refusedRole() {
+				continue
+			}
+			t := &pc.topics[part.topic]
+			topic := l.img.Topic(t.name)
+			if c.Version >= produceTopicIDs {
+				topic = l.img.TopicByID(t.id)
+			}
+			l.see(topic, part.index, anyLeader)
+		}
+	})
+	for i := range pc.parts {
+		part := &pc.parts[i]
+		if !part.refusedRole() {
+			continue
+		}
+		if t := &pc.topics[part.topic]; t.ref == nil {
+			t.unavailable = codeNone // look it up again
+		} else {
+			t.ref = s.ref(img.TopicByID(t.ref.topic.ID))
+		}
+		part.code = s.checkPart(img, c, part)
+	}
+	c.busy -= c.since(began)
 }
 
 // dropSuperseded marks all but the last entry of a partition that stands in the request more than once.

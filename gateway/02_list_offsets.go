@@ -51,7 +51,7 @@ func (s *Server) listOffsets(ctx context.Context, r *Request) (kmsg.Response, er
 	committed := r.Version >= 2 && req.IsolationLevel == 1
 
 	var slow []lookup
-	img := s.meta.Image()
+	img := s.awaitRoles(ctx, time.Now().Add(min(timeout, roleWait)), func(l *roleLook) { seeLookups(l, req, r.Version) })
 	twice := duplicateLookups(req)
 	resp.Topics = make([]kmsg.ListOffsetsResponseTopic, len(req.Topics))
 	for i := range req.Topics {
@@ -82,6 +82,20 @@ func (s *Server) listOffsets(ctx context.Context, r *Request) (kmsg.Response, er
 	}
 	s.lookupSlow(ctx, slow, r.Version, committed)
 	return resp, nil
+}
+
+// seeLookups looks at the roles that a request needs.
+func seeLookups(look *roleLook, req *kmsg.ListOffsetsRequest, version int16) {
+	for i := range req.Topics {
+		t := look.img.Topic(req.Topics[i].Topic)
+		for j := range req.Topics[i].Partitions {
+			l := lookup{req: &req.Topics[i].Partitions[j]}
+			ts := l.req.Timestamp
+			look.see(t, l.req.Partition, broker.Need{
+				Epoch: l.request(version, false).CurrentEpoch, Latest: ts >= 0 || ts == broker.SpecialLatest || ts == broker.SpecialMaxTimestamp,
+			})
+		}
+	}
 }
 
 // duplicateLookups finds partitions that the request names more than once. The values are the caller's.

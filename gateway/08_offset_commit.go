@@ -122,7 +122,7 @@ type commitRequest struct {
 func (c *commitRequest) add(t *metadata.Topic, p *kmsg.OffsetCommitRequestTopicPartition, left int) Code {
 	o := metadata.CommittedOffset{
 		Partition: p.Partition, Offset: record.Offset(p.Offset), LeaderEpoch: record.Epoch(p.LeaderEpoch),
-		Committed: c.now.Truncate(time.Millisecond), Expires: c.expires,
+		Expires: c.expires,
 	}
 	if p.Metadata != nil {
 		o.Metadata = *p.Metadata
@@ -175,6 +175,12 @@ func (s *Server) beginCommit(ctx context.Context, id string, who group.Committer
 		}
 		if e == nil {
 			e = sh.entry(id, now)
+		}
+		at := sh.stamp(now, false)
+		for i := range edits {
+			for k := range edits[i].set {
+				edits[i].set[k].Committed = at
+			}
 		}
 		c := &offsetChange{who: &who, edits: edits, reply: reply}
 		if err := e.allows(c); err != nil || len(edits) == 0 {

@@ -4,10 +4,12 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/varve/varve/broker"
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/record"
 )
@@ -18,7 +20,18 @@ func (s *Server) deleteRecords(ctx context.Context, r *Request) (kmsg.Response, 
 	resp := req.ResponseKind().(*kmsg.DeleteRecordsResponse)
 	ctx, cancel := adminDeadline(ctx, req.TimeoutMillis)
 	defer cancel()
-	img := s.meta.Image()
+	by, _ := ctx.Deadline()
+	if wait := time.Now().Add(roleWait); wait.Before(by) {
+		by = wait
+	}
+	img := s.awaitRoles(ctx, by, func(l *roleLook) {
+		for i := range req.Topics {
+			t := l.img.Topic(req.Topics[i].Topic)
+			for j := range req.Topics[i].Partitions {
+				l.see(t, req.Topics[i].Partitions[j].Partition, broker.Need{Epoch: record.NoEpoch, Latest: true})
+			}
+		}
+	})
 	var g errgroup.Group
 	g.SetLimit(maxParallelChanges)
 	resp.Topics = make([]kmsg.DeleteRecordsResponseTopic, len(req.Topics))

@@ -4,6 +4,7 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -14,10 +15,18 @@ import (
 
 // offsetForLeaderEpoch tells where leader epochs end, so that clients and followers find where their log diverges. An epoch that
 // nobody here knows is no error: the answer is (-1, -1).
-func (s *Server) offsetForLeaderEpoch(_ context.Context, r *Request) (kmsg.Response, error) {
+func (s *Server) offsetForLeaderEpoch(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.OffsetForLeaderEpochRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-	img := s.meta.Image()
+	img := s.awaitRoles(ctx, time.Now().Add(roleWait), func(l *roleLook) {
+		for i := range req.Topics {
+			t := l.img.Topic(req.Topics[i].Topic)
+			for j := range req.Topics[i].Partitions {
+				p := &req.Topics[i].Partitions[j]
+				l.see(t, p.Partition, broker.Need{Epoch: record.Epoch(p.CurrentLeaderEpoch)})
+			}
+		}
+	})
 	resp.Topics = make([]kmsg.OffsetForLeaderEpochResponseTopic, len(req.Topics))
 	for i := range req.Topics {
 		t, out := &req.Topics[i], &resp.Topics[i]

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -77,7 +76,6 @@ func txnCommitCode(err error, version int16) Code {
 
 // gatherTxnOffsets finds what is to be committed, and answers for what cannot be.
 func (s *Server) gatherTxnOffsets(ctx context.Context, version int16, req *kmsg.TxnOffsetCommitRequest, c *txnCommit) (out []kmsg.TxnOffsetCommitResponseTopic) {
-	now := time.Now().Truncate(time.Millisecond)
 	maxMetadata, partitions := s.broker.Config().OffsetMetadataMaxBytes, 0
 	find := s.offsetTopics(ctx)
 	for i := range req.Topics {
@@ -88,7 +86,7 @@ func (s *Server) gatherTxnOffsets(ctx context.Context, version int16, req *kmsg.
 		for k := range req.Topics[i].Partitions {
 			in := &req.Topics[i].Partitions[k]
 			p := kmsg.NewTxnOffsetCommitResponseTopicPartition()
-			o := metadata.CommittedOffset{Partition: in.Partition, Offset: record.Offset(in.Offset), LeaderEpoch: record.Epoch(in.LeaderEpoch), Committed: now}
+			o := metadata.CommittedOffset{Partition: in.Partition, Offset: record.Offset(in.Offset), LeaderEpoch: record.Epoch(in.LeaderEpoch)}
 			if in.Metadata != nil {
 				o.Metadata = *in.Metadata
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varve/varve/gateway/group"
+	"github.com/varve/varve/record"
 )
 
 // deleteGroups deletes groups without members, with their offsets.
@@ -46,5 +47,21 @@ func (s *Server) deleteGroup(ctx context.Context, id string) error {
 			sh.change(e, &offsetChange{wholeGroup: true, reply: reply})
 		}
 	})
-	return errors.Join(err, answer)
+	return sh.deletePending(ctx, id, nil, errors.Join(err, answer))
+}
+
+// deletePending deletes what open transactions would commit for a group as well, which Kafka does, unless the deletion of what is committed
+// was refused. It gives the outcome of both: a group of which nothing is known but that is one.
+func (sh *shard) deletePending(ctx context.Context, id string, partitions map[record.TopicID][]int32, outcome error) error {
+	if outcome != nil && !errors.Is(outcome, group.ErrNotFound) {
+		return outcome
+	}
+	found, err := sh.c.s.meta.DropPending(ctx, sh.co, id, partitions)
+	switch {
+	case err != nil:
+		return err
+	case found:
+		return nil
+	}
+	return outcome
 }

@@ -40,9 +40,10 @@ func (s *Server) offsetDelete(ctx context.Context, r *Request) (kmsg.Response, e
 		if t == nil {
 			continue
 		}
-		d := offsetDeletion{topic: t.Name}
+		d := offsetDeletion{topic: t.Name, id: t.ID}
 		for _, p := range resp.Topics[i].Partitions {
 			if p.ErrorCode == 0 {
+				d.partitions = append(d.partitions, p.Partition)
 				d.edits = append(d.edits, chunkEdit{id: metadata.ChunkOf(t.ID, p.Partition), drop: []int32{p.Partition}})
 			}
 		}
@@ -65,8 +66,10 @@ func (s *Server) offsetDelete(ctx context.Context, r *Request) (kmsg.Response, e
 
 // offsetDeletion is what is to be deleted of one topic.
 type offsetDeletion struct {
-	topic string
-	edits []chunkEdit
+	topic      string
+	id         record.TopicID
+	partitions []int32
+	edits      []chunkEdit
 }
 
 // deleteOffsets has the coordinator delete offsets. refused are the topics that members read.
@@ -108,5 +111,11 @@ func (s *Server) deleteOffsets(ctx context.Context, id string, wanted []offsetDe
 		}
 		sh.change(e, &offsetChange{edits: edits, reply: func(err error) { reply(result{refused, err}) }})
 	})
-	return answer.refused, errors.Join(err, answer.err)
+	pending := map[record.TopicID][]int32{}
+	for _, d := range wanted {
+		if !answer.refused[d.topic] {
+			pending[d.id] = append(pending[d.id], d.partitions...)
+		}
+	}
+	return answer.refused, sh.deletePending(ctx, id, pending, errors.Join(err, answer.err))
 }

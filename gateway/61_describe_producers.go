@@ -4,6 +4,7 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -11,10 +12,17 @@ import (
 )
 
 // describeProducers answers which idempotent producers the leaders of partitions know, and where their open transactions begin.
-func (s *Server) describeProducers(_ context.Context, r *Request) (kmsg.Response, error) {
+func (s *Server) describeProducers(ctx context.Context, r *Request) (kmsg.Response, error) {
 	req := r.Body.(*kmsg.DescribeProducersRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeProducersResponse)
-	img := s.meta.Image()
+	img := s.awaitRoles(ctx, time.Now().Add(roleWait), func(l *roleLook) {
+		for i := range req.Topics {
+			t := l.img.Topic(req.Topics[i].Topic)
+			for _, index := range req.Topics[i].Partitions {
+				l.see(t, index, anyLeader)
+			}
+		}
+	})
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		out := kmsg.NewDescribeProducersResponseTopic()

@@ -41,6 +41,8 @@ type shard struct {
 	written  chan error
 	revision metadata.Revision // of the transaction that written tells of
 	sweepAt  time.Time
+	// stamped is the newest time that an offset of the shard was written with, to the millisecond.
+	stamped time.Time
 
 	txns *txnTerm // the shard's transactional ids, which have their own goroutines
 	// behind are groups whose offsets transactions write as well: they are read again at refreshAt.
@@ -237,6 +239,9 @@ func (sh *shard) load(ctx context.Context) error {
 		return sh.decode(e, st.Value, now)
 	}, func(id string, o metadata.Offsets) error {
 		sh.entry(id, now).chunks[o.ChunkID] = &offsetChunk{rev: o.Rev, list: o.List}
+		for i := range o.List {
+			sh.stamped = later(sh.stamped, o.List[i].Committed)
+		}
 		return nil
 	})
 	if err != nil {
@@ -246,10 +251,11 @@ func (sh *shard) load(ctx context.Context) error {
 	if err := sh.c.s.meta.WaitFor(ctx, at); err != nil {
 		return err
 	}
-	pending, err := sh.c.s.meta.PendingGroups(ctx, sh.co)
+	pending, newest, err := sh.c.s.meta.PendingGroups(ctx, sh.co)
 	if err != nil {
 		return err
 	}
+	sh.stamped = later(sh.stamped, newest)
 	for _, id := range pending {
 		sh.behind[id] = new(behindGroup)
 	}
@@ -262,6 +268,23 @@ func (sh *shard) load(ctx context.Context) error {
 	sh.sweepAt = now.Add(sh.c.config().OffsetsRetentionCheck)
 	sh.c.s.log.Debug("group coordinator: shard loaded", "shard", sh.co.Shard, "epoch", sh.co.Epoch, "groups", len(sh.groups))
 	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// stamp is the time to write offsets with. It says in which order they came, also where the clock does not: of a partition that a
+// transaction commits as well the newest stays. What a transaction writes is newer than all before it, and not than what comes after.
+func (sh *shard) stamp(now time.Time, txn bool) time.Time {
+	if txn {
+		sh.stamped = sh.stamped.Add(time.Millisecond)
+	}
+	sh.stamped = later(sh.stamped, now.Truncate(time.Millisecond))
+	return sh.stamped
 }
 
 func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bool, err error) {

@@ -7,6 +7,9 @@
 // overtakes nothing but these two; everything else runs when its turn to be answered has come, as in Kafka, which serves one request of a
 // connection at a time.
 //
+// A request for a partition of which this node is, or may be, named the leader and does not serve yet waits for that (roles.go): at most a
+// second from when the first one came, in its place among the connection's requests, and not at a node that stops.
+//
 // It does not store anything, decide nothing about leadership or offsets, and no other package knows a Kafka error code.
 //
 // Invariants:

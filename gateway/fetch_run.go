@@ -48,6 +48,9 @@ type fetchRun struct {
 	got     broker.ReadResult
 	limited []*fetchPart
 	served  []*fetchPart
+	// unserved are parts that were refused since this node does not lead, until that was looked into: once per request.
+	unserved []*fetchPart
+	looked   bool
 }
 
 var fetchPool = sync.Pool{New: func() any { return new(fetchRun) }}
@@ -72,7 +75,8 @@ func (f *fetchRun) end() {
 	clear(f.touched)
 	clear(f.limited)
 	clear(f.served)
-	*f = fetchRun{touched: f.touched[:0], limited: f.limited[:0], served: f.served[:0]}
+	clear(f.unserved)
+	*f = fetchRun{touched: f.touched[:0], limited: f.limited[:0], served: f.served[:0], unserved: f.unserved[:0]}
 	fetchPool.Put(f)
 }
 
@@ -82,6 +86,7 @@ func (f *fetchRun) run(ctx context.Context) error {
 	for {
 		f.img = f.s.meta.Image()
 		f.pass()
+		f.awaitRoles(ctx)
 		f.startCold(ctx)
 		wait, until := f.waiting()
 		if !wait {
@@ -143,6 +148,10 @@ func (f *fetchRun) pass() {
 		}
 		f.readPart(fp)
 	}
+	f.requeue()
+}
+
+func (f *fetchRun) requeue() {
 	f.set.requeue(f.limited, f.served)
 	clear(f.limited)
 	clear(f.served)
@@ -171,7 +180,9 @@ func (f *fetchRun) readPart(fp *fetchPart) {
 	fp.turn = f.set.turn
 	fp.res = nothingRead
 	if fp.res.code = fp.resolve(f.s, f.img, f.c.Version); fp.res.code != codeNone {
-		f.failed(fp)
+		if !f.looksInto(fp) {
+			f.failed(fp)
+		}
 		return
 	}
 	if f.c.Version < fetchZstd && fp.ref.config.Compression == zstdTopic {
@@ -379,7 +390,52 @@ func (f *fetchRun) refuse(fp *fetchPart, err error) {
 			fp.res.code = codeUnknownTopicID
 		}
 	}
-	f.failed(fp)
+	if !f.looksInto(fp) {
+		f.failed(fp)
+	}
+}
+
+// looksInto sets a refused part aside, once per request, if it may be that this node is about to lead. Followers come again by themselves,
+// and have other partitions to acknowledge.
+func (f *fetchRun) looksInto(fp *fetchPart) bool {
+	if f.looked || f.replica != nil || !f.limits.wait {
+		return false
+	}
+	switch fp.res.code {
+	case codeNotLeaderOrFollower, codeUnknownLeaderEpoch, codeUnknownTopicOrPartition, codeUnknownTopicID:
+		f.unserved = append(f.unserved, fp)
+		return true
+	}
+	return false
+}
+
+// awaitRoles waits a moment for partitions that this node leads and does not serve yet, and reads again what was set aside.
+func (f *fetchRun) awaitRoles(ctx context.Context) {
+	if len(f.unserved) == 0 {
+		return
+	}
+	began := f.c.clock()
+	by := time.Now().Add(fetchRoleWait)
+	if f.limits.deadline.Before(by) {
+		by = f.limits.deadline
+	}
+	f.img = f.s.awaitRoles(ctx, by, func(l *roleLook) {
+		for _, fp := range f.unserved {
+			t := l.img.Topic(fp.key.topic.name)
+			if f.c.Version >= fetchTopicIDs {
+				t = l.img.TopicByID(fp.key.topic.id)
+			}
+			l.see(t, fp.key.index, broker.Need{Epoch: fp.current})
+		}
+	})
+	f.c.waiting(began)
+	f.looked = true
+	for _, fp := range f.unserved {
+		f.readPart(fp)
+	}
+	clear(f.unserved)
+	f.unserved = f.unserved[:0]
+	f.requeue()
 }
 
 // failed ends the wait, but for topics that are not there: they may be about to come, and a client that asks for one beside

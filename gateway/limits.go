@@ -21,6 +21,11 @@ const (
 	// markerWait bounds how long a coordinator waits for its markers to be committed before it is told to send them again.
 	markerWait = 5 * time.Second
 
+	// roleWait bounds how long a request waits for this node to serve a partition that it leads, and fetchRoleWait a fetch, which has
+	// other partitions to read and is sent again by every client.
+	roleWait      = time.Second
+	fetchRoleWait = 250 * time.Millisecond
+
 	// maxPipelined bounds the requests of one connection that are read but not answered.
 	maxPipelined = 128
 	// maxControlFrame bounds every request that carries no records. Decoded, such a request is larger than its bytes, so it

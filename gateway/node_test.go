@@ -75,6 +75,7 @@ type peers struct {
 	disks map[record.NodeID]*hotlog.MemFS
 	lease time.Duration
 	full  atomic.Int32 // the node whose disk has no space left, 0 for none
+	slow  atomic.Int64 // how long the first commit in a while takes, on every node
 
 	closeStore func()
 }
@@ -138,7 +139,12 @@ func startNode(t testing.TB, o nodeOptions) *node {
 	if o.peers.disks[o.id] == nil {
 		o.peers.disks[o.id] = hotlog.NewMemFS()
 	}
-	db, err := hotlog.Open("data", hotlog.Options{FS: o.peers.disks[o.id].FillingFS(func() bool { return o.peers.full.Load() == int32(o.id) }), MemTableBytes: o.memory, Logger: logger})
+	db, err := hotlog.Open("data", hotlog.Options{FS: o.peers.disks[o.id].FillingFS(func() bool {
+		if d := o.peers.slow.Load(); d > 0 {
+			time.Sleep(time.Duration(d))
+		}
+		return o.peers.full.Load() == int32(o.id)
+	}), MemTableBytes: o.memory, Logger: logger})
 	check(t, err)
 	meta, err := metadata.Open(ctx, n.kv, metadata.Options{
 		NodeID: o.id, Logger: logger, StaticConfig: o.static, CompactEvery: -1, LeaseTTL: o.peers.lease, DataClusterID: db.Identity().ClusterID, DataNode: o.id,

@@ -107,21 +107,22 @@ func (s *Server) readable(img *metadata.Image, t *topicRef, index int32, followe
 	return nil, code
 }
 
-// partition finds a partition of a topic that this node leads, or the code that says why not.
+// partition finds a partition of a topic that this node leads, or the code that says why not. What the image tells of the leader may be
+// older than what the broker knows of itself.
 func (s *Server) partition(img *metadata.Image, t *topicRef, index int32) (*broker.Partition, Code) {
 	id := record.PartitionID{Topic: t.topic.ID, Index: index}
 	state, ok := img.Partition(id)
 	if !ok {
 		return nil, codeUnknownTopicOrPartition
 	}
-	if state.Leader.Node != s.cfg.NodeID {
+	p, err := s.broker.Partition(id)
+	switch {
+	case err == nil && p.LedSince(state.Leader.Epoch):
+		return p, codeNone
+	case err == nil || state.Leader.Node != s.cfg.NodeID:
 		return nil, codeNotLeaderOrFollower
 	}
-	p, err := s.broker.Partition(id)
-	if err != nil {
-		return nil, codeOf(err)
-	}
-	return p, codeNone
+	return nil, codeOf(err)
 }
 
 // endpoint is a node as the clients of one listener reach it.

@@ -69,10 +69,11 @@ func (s *Server) pendOffsets(ctx context.Context, c *txnCommit) error {
 	ctx, cancel := context.WithTimeout(ctx, groupWait)
 	defer cancel()
 	for until := time.Now().Add(coordinatorWait); ; {
-		rev, err := sh.mayPend(ctx, c)
+		rev, at, err := sh.mayPend(ctx, c)
 		if err != nil {
 			return err
 		}
+		c.stamp(at)
 		again, err := s.pendOnce(ctx, sh, c, rev)
 		if err == nil && !again {
 			sh.pended(c.group)
@@ -132,16 +133,27 @@ func (s *Server) pendOnce(ctx context.Context, sh *shard, c *txnCommit, groupRev
 	return metadata.IsConflict(err), err
 }
 
-// mayPend has the shard check who commits, and gives the revision of the group's state that this holds for, once it is stored.
-func (sh *shard) mayPend(ctx context.Context, c *txnCommit) (metadata.Revision, error) {
+// stamp gives the offsets their time.
+func (c *txnCommit) stamp(at time.Time) {
+	for i := range c.topics {
+		for k := range c.topics[i].List {
+			c.topics[i].List[k].Committed = at
+		}
+	}
+}
+
+// mayPend has the shard check who commits, and gives the revision of the group's state that this holds for, once it is stored, and the
+// time to write the offsets with.
+func (sh *shard) mayPend(ctx context.Context, c *txnCommit) (metadata.Revision, time.Time, error) {
 	type verdict struct {
 		rev metadata.Revision
+		at  time.Time
 		err error
 	}
 	v, err := ask(ctx, sh, func(now time.Time, reply func(verdict)) {
 		e := sh.groups[c.group]
 		if e == nil {
-			v := verdict{}
+			v := verdict{at: sh.stamp(now, true)}
 			if c.member.Generation >= 0 {
 				v.err = group.ErrNotFound
 			}
@@ -156,14 +168,15 @@ func (sh *shard) mayPend(ctx context.Context, c *txnCommit) (metadata.Revision, 
 			e.g.Commit(now, c.member)
 			sh.schedule(e)
 		}
+		at := sh.stamp(now, true)
 		sh.after(e, func(err error) {
 			if err == nil {
 				err = e.mayPend(c)
 			}
-			reply(verdict{rev: e.rev, err: err})
+			reply(verdict{rev: e.rev, at: at, err: err})
 		})
 	})
-	return v.rev, errors.Join(err, v.err)
+	return v.rev, v.at, errors.Join(err, v.err)
 }
 
 // mayPend checks a member. Who says nothing of itself is not checked, as in Kafka: old clients cannot.

@@ -72,8 +72,10 @@ const (
 	unavailableWait = 5 * time.Second
 	// attemptTimeout bounds one round trip to the store.
 	attemptTimeout = 5 * time.Second
-	retryMin       = 20 * time.Millisecond
-	retryMax       = 500 * time.Millisecond
+	// catchUpEvery bounds how often CatchUp reads the store.
+	catchUpEvery = 5 * time.Millisecond
+	retryMin     = 20 * time.Millisecond
+	retryMax     = 500 * time.Millisecond
 	// deletingMinAge is how long the keys of a deleted topic stay at least: longer than a lost CreateTopic can be on its way.
 	defaultDeletingMinAge = time.Minute
 	defaultCompactEvery   = 30 * time.Second

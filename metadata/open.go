@@ -15,6 +15,41 @@ import (
 // the bucket nor the data directory knows of any, and refuses to start when they contradict each other. While the store is away
 // it tries again until ctx ends.
 func Open(ctx context.Context, kv KV, o Options) (*Store, error) {
+	s, err := newStore(kv, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.identify(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.saveWitness(); err != nil {
+		return nil, fmt.Errorf("recording the metadata revision beside the data: %w", err)
+	}
+	if err := s.saveGeneration(); err != nil {
+		return nil, fmt.Errorf("recording the cluster's generation beside the data: %w", err)
+	}
+	s.metrics.register(o.Registerer)
+	return s, nil
+}
+
+// Examine tells why Open would refuse, as far as that can be told of a node without data. It changes nothing: a start that is refused should
+// leave nothing behind.
+func Examine(ctx context.Context, kv KV, o Options) error {
+	s, err := newStore(kv, o)
+	if err != nil {
+		return err
+	}
+	found, err := s.readPatiently(ctx, s.keys.key(keyGen), s.keys.key(keyVersion), s.keys.key(keyBucket))
+	if err != nil {
+		return err
+	}
+	if _, ok := found[s.keys.key(keyGen)]; !ok {
+		return s.mayMint()
+	}
+	return s.judgeIdentity(found)
+}
+
+func newStore(kv KV, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if o.LeaseTTL < minLeaseTTL {
 		return nil, fmt.Errorf("lease of %s: at least %s", o.LeaseTTL, minLeaseTTL)
@@ -26,20 +61,11 @@ func Open(ctx context.Context, kv KV, o Options) (*Store, error) {
 		kv: kv, opts: o, keys: newKeyspace(o.Prefix), log: o.Logger, metrics: newMetrics(),
 		history: newHistory(o.Witness), failure: make(chan struct{}), reload: make(chan struct{}, 1),
 	}
+	s.catchUp.turn = make(chan struct{}, 1)
 	s.mu.changed = make(chan struct{})
 	s.mu.subscribers = map[int]func(old, new *Image){}
 	s.mu.recorded = map[StoreBoots]bool{}
 	s.image.Store(&Image{})
-	if err := s.identify(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.saveWitness(); err != nil {
-		return nil, fmt.Errorf("recording the metadata revision beside the data: %w", err)
-	}
-	if err := s.saveGeneration(); err != nil {
-		return nil, fmt.Errorf("recording the cluster's generation beside the data: %w", err)
-	}
-	s.metrics.register(o.Registerer)
 	return s, nil
 }
 
@@ -56,8 +82,7 @@ func (s *Store) identify(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		kv, ok := found[s.keys.key(keyGen)]
-		if !ok {
+		if _, ok := found[s.keys.key(keyGen)]; !ok {
 			if err := s.mayMint(); err != nil {
 				return err
 			}
@@ -66,23 +91,29 @@ func (s *Store) identify(ctx context.Context) error {
 			}
 			continue // read what is there now: ours, or that of a node that was quicker
 		}
-		var g genJSON
-		if err := decodeJSON("cluster generation", kv.Value, &g); err != nil {
-			return err
-		}
-		s.clusterID, s.gen, s.genRev = g.ClusterID, g.Gen, kv.ModRevision
-		_, confirmed := found[s.keys.key(keyBucket)]
-		s.fresh = !confirmed
-		if err := s.checkIdentity(); err != nil {
-			return err
-		}
-		v, ok := found[s.keys.key(keyVersion)]
-		if !ok {
-			return fmt.Errorf("%w: cluster/gen is there, cluster/version is not", ErrCorrupt)
-		}
-		_, err = s.checkVersion(&v)
+		return s.judgeIdentity(found)
+	}
+}
+
+// judgeIdentity takes up the cluster that the store knows, and compares it with what else knows one.
+func (s *Store) judgeIdentity(found map[string]KeyValue) error {
+	kv := found[s.keys.key(keyGen)]
+	var g genJSON
+	if err := decodeJSON("cluster generation", kv.Value, &g); err != nil {
 		return err
 	}
+	s.clusterID, s.gen, s.genRev = g.ClusterID, g.Gen, kv.ModRevision
+	_, confirmed := found[s.keys.key(keyBucket)]
+	s.fresh = !confirmed
+	if err := s.checkIdentity(); err != nil {
+		return err
+	}
+	v, ok := found[s.keys.key(keyVersion)]
+	if !ok {
+		return fmt.Errorf("%w: cluster/gen is there, cluster/version is not", ErrCorrupt)
+	}
+	_, err := s.checkVersion(&v)
+	return err
 }
 
 // refuseEmpty: a store that holds no cluster although others know one was emptied or is another one. That is told at once, and

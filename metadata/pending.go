@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/varve/varve/record"
 )
@@ -88,21 +89,84 @@ func (s *Store) ReadPending(ctx context.Context, co Coordination, group string) 
 	return list, nil
 }
 
-// PendingGroups are the groups of a shard that open transactions will commit offsets for.
-func (s *Store) PendingGroups(ctx context.Context, co Coordination) (groups []string, err error) {
+// PendingGroups are the groups of a shard that open transactions will commit offsets for, and when the newest of those was written.
+func (s *Store) PendingGroups(ctx context.Context, co Coordination) (groups []string, newest time.Time, err error) {
 	prefix := s.keys.prefix + kindGroupPending + itoa(int64(co.Shard)) + "/"
 	err = s.fencedKeys(ctx, co, prefix, func(kv *KeyValue) error {
 		part, _, _ := strings.Cut(kv.Key[len(prefix):], "/")
 		g, err := UnescapeID(part)
-		if n := len(groups); err == nil && (n == 0 || groups[n-1] != g) {
+		if err != nil {
+			return err
+		}
+		if n := len(groups); n == 0 || groups[n-1] != g {
 			groups = append(groups, g)
+		}
+		p, err := decodePending(kv)
+		for i := range p.Topics {
+			for k := range p.Topics[i].List {
+				if at := p.Topics[i].List[k].Committed; at.After(newest) {
+					newest = at
+				}
+			}
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading pending offsets of shard %d: %w", co.Shard, err)
+		return nil, newest, fmt.Errorf("reading pending offsets of shard %d: %w", co.Shard, err)
 	}
-	return groups, nil
+	return groups, newest, nil
+}
+
+// DropPending takes away what transactions would commit for a group of the coordinator's: of these partitions, or everything for nil. found
+// tells whether there was anything. ErrFenced: the shard is another's.
+func (s *Store) DropPending(ctx context.Context, co Coordination, group string, partitions map[record.TopicID][]int32) (found bool, err error) {
+	for tries := 0; ; tries++ {
+		list, err := s.ReadPending(ctx, co, group)
+		if err != nil {
+			return found, err
+		}
+		again := false
+		for i := range list {
+			rest, drops := list[i].without(partitions)
+			if !drops {
+				continue
+			}
+			found = true
+			c := newChange("pending offsets of group %q", group)
+			c.created(s.keys.coord(co.Shard), Equal, int64(co.Epoch), ErrFenced)
+			key := s.keys.pending(co.Shard, group, list[i].Producer)
+			c.unchanged(key, list[i].Rev, ErrConflict)
+			if len(rest) == 0 {
+				c.delete(key)
+			} else {
+				c.put(key, encodePending(rest, c.op))
+			}
+			switch _, err := s.commit(ctx, c); {
+			case IsConflict(err) && tries < maxConflicts:
+				again = true
+			case err != nil:
+				return found, err
+			}
+		}
+		if !again {
+			return found, nil
+		}
+	}
+}
+
+// without is what is left of the pending offsets without those of some partitions, or nothing for nil.
+func (p *PendingOffsets) without(partitions map[record.TopicID][]int32) (rest []TopicOffsets, drops bool) {
+	if partitions == nil {
+		return nil, true
+	}
+	for _, t := range p.Topics {
+		list := slices.DeleteFunc(slices.Clone(t.List), func(o CommittedOffset) bool { return slices.Contains(partitions[t.Topic], o.Partition) })
+		drops = drops || len(list) < len(t.List)
+		if len(list) > 0 {
+			rest = append(rest, TopicOffsets{Topic: t.Topic, List: list})
+		}
+	}
+	return rest, drops
 }
 
 // fencedKeys reads all keys with a prefix while the shard is the coordinator's; each page is fenced by itself.
@@ -157,8 +221,8 @@ func (s *Store) ReadPendingOf(ctx context.Context, producer int64, groups []stri
 	return out, nil
 }
 
-// NextMoves makes moves of pending offsets, into what the groups' offsets are now for a commit, as many as one change has room for. all: none
-// is left then.
+// NextMoves makes moves of pending offsets, into what the groups' offsets are now for a commit, as many as one change has room for. What was
+// committed after a pending offset was written stays, as in Kafka: the last to come wins, not the last to end. all: none is left then.
 func (s *Store) NextMoves(ctx context.Context, pending []PendingOffsets, commit bool) (moves []OffsetsMove, all bool, err error) {
 	ops, bytes := 0, 0
 	for i := range pending {
@@ -221,7 +285,7 @@ func (s *Store) mergeChunks(ctx context.Context, group string, chunks []OffsetsC
 			return fmt.Errorf("key %s: %w", kv.Key, err)
 		}
 		c := &chunks[k]
-		added := c.List
+		added := newerThan(old, c.List)
 		c.Rev, c.List = kv.ModRevision, mergeOffsets(old, added)
 		if c.size() > MaxValueBytes { // a commit that is decided cannot be refused: what it says beside the offsets goes
 			plain := slices.Clone(added)
@@ -312,6 +376,15 @@ func mergeOffsets(old, list []CommittedOffset) []CommittedOffset {
 		}
 	}
 	return out
+}
+
+// newerThan are those of list that were written after what old has of their partition. Who coordinates a group writes them with times that say
+// in which order they came.
+func newerThan(old, list []CommittedOffset) []CommittedOffset {
+	return slices.DeleteFunc(slices.Clone(list), func(o CommittedOffset) bool {
+		at, found := slices.BinarySearchFunc(old, o.Partition, comparePartition)
+		return found && !o.Committed.After(old[at].Committed)
+	})
 }
 
 func encodePending(topics []TopicOffsets, op UUID) []byte {

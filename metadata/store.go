@@ -108,6 +108,7 @@ type Store struct {
 	history *history
 	locks   partitionLocks
 	reload  chan struct{} // the check found that the image lacks something
+	catchUp catchUp
 
 	mu struct {
 		sync.Mutex

@@ -19,12 +19,14 @@ type diskGuard struct {
 	log       logWarn
 	nowFull   func() // wakes who can give space back
 	memTable  int64  // or the size of a log file, if that is more
-	full      atomic.Bool
-	checkedAt atomic.Int64
-	available atomic.Int64
-	mark      atomic.Int64
-	since     int64 // the committer's: bytes since the last check
-	mu        struct {
+	// maxReserve bounds the reserve file.
+	maxReserve int64
+	full       atomic.Bool
+	checkedAt  atomic.Int64
+	available  atomic.Int64
+	mark       atomic.Int64
+	since      int64 // the committer's: bytes since the last check
+	mu         struct {
 		sync.Mutex
 		unsupported bool
 		held        int64 // size of the reserve file, 0 while there is none
@@ -36,7 +38,7 @@ type logWarn func(msg string, args ...any)
 
 func (g *diskGuard) open(d *DB) {
 	g.fs, g.dir, g.memTable, g.log = d.fs, d.dir, max(d.o.MemTableBytes, d.o.fileBytes), d.o.Logger.Warn
-	g.nowFull = d.wakeReclaimer
+	g.nowFull, g.maxReserve = d.wakeReclaimer, d.o.ReserveBytes
 	g.file = d.fs.PathJoin(d.dir, "RESERVE")
 	g.check()
 	if g.full.Load() {
@@ -50,7 +52,7 @@ func highWater(total, memTable int64) int64 {
 	return max(min(total/20, maxHighWater), min(3*memTable, total/4))
 }
 
-func reserveSize(total int64) int64 { return min(total/50, maxReserve) }
+func (g *diskGuard) reserveSize(total int64) int64 { return min(total/50, g.maxReserve) }
 
 // check looks at the free space and moves full. Leaving full takes an eighth more than the mark, the reserve not counted.
 func (g *diskGuard) check() {
@@ -67,7 +69,7 @@ func (g *diskGuard) check() {
 	g.available.Store(available)
 	g.mark.Store(mark)
 	if g.mu.held == 0 {
-		available -= reserveSize(total)
+		available -= g.reserveSize(total)
 	}
 	switch {
 	case !g.full.Load() && available < mark:
@@ -78,7 +80,7 @@ func (g *diskGuard) check() {
 	case g.full.Load() && available >= mark+mark/8 && time.Since(g.mu.noSpaceAt) > stayFull:
 		g.full.Store(false)
 		g.log("disk has space again: appends accepted", "dir", g.dir, "available", usage.AvailBytes)
-		g.keepLocked(reserveSize(total))
+		g.keepLocked(g.reserveSize(total))
 	}
 }
 
@@ -114,7 +116,7 @@ func (g *diskGuard) keepReserve() {
 	if err != nil {
 		return
 	}
-	g.keepLocked(reserveSize(int64(usage.TotalBytes)))
+	g.keepLocked(g.reserveSize(int64(usage.TotalBytes)))
 }
 
 func (g *diskGuard) keepLocked(size int64) {

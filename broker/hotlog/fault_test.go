@@ -190,6 +190,21 @@ func TestDiskFull(t *testing.T) {
 	})
 }
 
+// TestReserveBytes: what is held for a full disk is what was asked for, at most.
+func TestReserveBytes(t *testing.T) {
+	for asked, want := range map[int64]int64{0: maxReserve, 1 << 20: 1 << 20} {
+		fs := vfs.NewMem()
+		fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 41, UsedBytes: 1 << 40})
+		o := small(fs)
+		o.ReserveBytes = asked
+		d := mustOpen(t, "data", o)
+		if held := d.disk.mu.held; held != want {
+			t.Errorf("asked for %d, %d are held", asked, held)
+		}
+		check(t, d.Close())
+	}
+}
+
 // TestFullAtStart: a directory on a full disk opens, gives its reserve back, serves and trims.
 func TestFullAtStart(t *testing.T) {
 	fs := vfs.NewMem()

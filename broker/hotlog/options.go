@@ -25,6 +25,8 @@ type Options struct {
 	// Fatal is told of a failed apply or sync. Nothing is acknowledged after it. nil: log and end the process with code 1.
 	// Only a test should give a function that returns.
 	Fatal func(error)
+	// ReserveBytes bounds the space that is held for when the disk is full (0: 256 MiB); of a small disk it is a fiftieth anyway.
+	ReserveBytes int64
 	// MaxBatchBytes bounds one Pebble batch unless a single request is larger (0: 4 MiB).
 	MaxBatchBytes int
 
@@ -40,6 +42,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MemTableBytes == 0 {
 		o.MemTableBytes = DefaultMemTableBytes
+	}
+	if o.ReserveBytes == 0 {
+		o.ReserveBytes = maxReserve
 	}
 	if o.MaxBatchBytes == 0 {
 		o.MaxBatchBytes = defaultMaxBatchBytes

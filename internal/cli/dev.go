@@ -64,9 +64,7 @@ func (o *nodeOptions) prepareDev(f *pflag.FlagSet) error {
 	o.data[0] = root
 	if o.bucket == "" {
 		dir := filepath.Join(root, "bucket")
-		if err := os.MkdirAll(dir, 0o750); err != nil {
-			return fmt.Errorf("--data: %w", err)
-		}
+		o.makeBucket = dir
 		o.bucket = "file://" + filepath.ToSlash(dir)
 	}
 	if inContainer() && !f.Changed("listeners") && !f.Changed("advertised-listeners") {
@@ -79,6 +77,7 @@ func (o *nodeOptions) prepareDev(f *pflag.FlagSet) error {
 		o.listeners.advertise = "PLAINTEXT://localhost:9092,CONTAINERS://" + host + ":29092"
 		o.listeners.protocols = "CONTAINERS:PLAINTEXT"
 	}
+	o.small = true
 	o.clampReplicas = true // one node holds every replica that there is
 	o.set = append([]string{"auto.create.topics.enable=true"}, o.set...)
 	return o.check()
@@ -93,6 +92,11 @@ func runDev(ctx context.Context, s *streams, o *nodeOptions) error {
 	defer exitAtSecondSignal(ctx, log)()
 	start, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	n, err := prepareNode(start, o, log)
+	if err != nil {
+		return err
+	}
+	defer n.close()
 	var kv metadata.KV
 	if len(o.etcd) > 0 && !o.embedsEtcd() {
 		outside, err := o.openEtcd(start, log, nil)
@@ -109,7 +113,7 @@ func runDev(ctx context.Context, s *streams, o *nodeOptions) error {
 		kv = inside
 	}
 	defer closeLogged(log, "closing etcd", kv.Close)
-	return runNode(ctx, o, kv, log, func(n *node) {
+	return n.serve(ctx, kv, func(n *node) {
 		fmt.Fprintf(s.out, "varve is ready: bootstrap %s, http %s, data %s\n", n.bootstrap(), n.httpAddr(), o.data[0])
 	})
 }

@@ -48,6 +48,7 @@ var hints = map[*kerr.Error]string{
 	kerr.NonEmptyGroup:                "stop its members first: `varve group describe GROUP` shows them",
 	kerr.GroupIDNotFound:              "see `varve group list`",
 	kerr.TransactionalIDNotFound:      "see `varve txn list`",
+	kerr.ConcurrentTransactions:       "the transaction before is still being ended: `varve txn describe ID` shows it, then retry",
 	kerr.UnsupportedVersion:           "the broker is too old for this command",
 }
 

@@ -65,7 +65,11 @@ func (o *nodeOptions) startEtcd(ctx context.Context, log *slog.Logger) (kv metad
 	if len(peers) > 1 {
 		log.Info("waiting for a majority of the etcd members", "members", len(peers), "dir", dir)
 	}
-	server, err := embed.Start(ctx, dir, embed.Options{Listen: o.etcdListen, Peers: peers, Name: strconv.Itoa(int(o.nodeID)), ClusterToken: o.cluster})
+	options := embed.Options{Listen: o.etcdListen, Peers: peers, Name: strconv.Itoa(int(o.nodeID)), ClusterToken: o.cluster}
+	if o.small {
+		options.WALSegmentBytes = smallWAL
+	}
+	server, err := embed.Start(ctx, dir, options)
 	switch {
 	case errors.Is(err, embed.ErrLocked):
 		return nil, nil, fmt.Errorf("--data %s is in use by another process: stop it, or give this node another directory (%w)", o.data[0], err)

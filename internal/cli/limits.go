@@ -12,6 +12,9 @@ const (
 	maxQueuedBytes   = 64 << 20
 	// transactionTimeout is how long the transaction of one produce may take before the broker aborts it. Kafka's brokers allow up to 15 min.
 	transactionTimeout = 5 * time.Minute
+	// smallReserve and smallWAL are what a node for development sets aside on its disk, in place of 256 MiB and twice 64 MB.
+	smallReserve = 16 << 20
+	smallWAL     = 8 << 20
 	// txnPoll is the pause before a transaction that is being completed is asked about again.
 	txnPoll = 100 * time.Millisecond
 	// flushAfterInterrupt is how long an interrupted produce waits for acknowledgements of what it has sent.

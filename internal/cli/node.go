@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -57,20 +58,37 @@ type node struct {
 	closers []func() error // in the order of the start
 }
 
-// newNode opens and wires everything, and binds the listeners; Run starts it. What is wrong is one line that says what to do.
-// On an error everything opened is closed again.
-func newNode(ctx context.Context, o *nodeOptions, kv metadata.KV, log *slog.Logger) (*node, error) {
-	n := &node{options: o, kv: kv, log: log, registry: prometheus.NewRegistry()}
+// prepareNode looks at everything that a start may be refused for before it puts anything on a disk: configs, ports, the bucket. What is wrong
+// is one line that says what to do. On an error everything opened is closed again.
+func prepareNode(ctx context.Context, o *nodeOptions, log *slog.Logger) (*node, error) {
+	n := &node{options: o, log: log, registry: prometheus.NewRegistry()}
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, step := range []func(context.Context) error{
-		n.readConfig, n.openBucket, n.openLogs, n.openMetadata, n.wire, n.bind,
-	} {
+	return n, n.steps(ctx, n.readConfig, n.tryPorts, n.openBucket)
+}
+
+// open opens and wires everything, and binds the listeners; run starts it. On an error everything opened is closed again.
+func (n *node) open(ctx context.Context, kv metadata.KV) error {
+	n.kv = kv
+	return n.steps(ctx, n.examine, n.openLogs, n.openMetadata, n.wire, n.bind)
+}
+
+func (n *node) steps(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			n.close()
-			return nil, err
+			return err
 		}
 	}
-	return n, nil
+	return nil
+}
+
+// newNode is prepareNode and open, for a store that is there.
+func newNode(ctx context.Context, o *nodeOptions, kv metadata.KV, log *slog.Logger) (*node, error) {
+	n, err := prepareNode(ctx, o, log)
+	if err == nil {
+		err = n.open(ctx, kv)
+	}
+	return n, err
 }
 
 // readConfig resolves the broker configs of the command line and the listeners.
@@ -88,8 +106,67 @@ func (n *node) readConfig(context.Context) (err error) {
 	return err
 }
 
+// tryPorts takes the ports and gives them back: until the node serves, who connects should be refused rather than wait.
+func (n *node) tryPorts(context.Context) error {
+	addresses := map[string]string{}
+	var names []string
+	add := func(name, address string) {
+		if address != "" {
+			names, addresses[name] = append(names, name), address
+		}
+	}
+	for _, e := range n.endpoints {
+		add("listener "+e.name, e.bind)
+	}
+	add("--http", n.options.http)
+	if u, err := url.Parse(n.options.etcdListen); err == nil && n.options.embedsEtcd() {
+		add("--etcd-listen", u.Host)
+	}
+	for _, name := range names {
+		l, err := listenTCP(addresses[name])
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		defer l.Close() // nobody was accepted
+	}
+	return nil
+}
+
+// examine has a new data directory not made for a cluster that the node does not fit into.
+func (n *node) examine(ctx context.Context) error {
+	for _, dir := range n.options.data {
+		if _, err := os.Stat(filepath.Join(dir, "hot")); !errors.Is(err, os.ErrNotExist) {
+			return nil // opening it tells
+		}
+	}
+	for again := false; ; again = true {
+		inBucket, err := n.bucketClusterID(ctx)
+		if err != nil {
+			return err
+		}
+		o := n.metadataOptions()
+		o.BucketClusterID = inBucket
+		// Another first node may have named the cluster between our two looks: into the bucket first, then into etcd.
+		if err = metadata.Examine(ctx, n.kv, o); again || !errors.Is(err, metadata.ErrBucketEmpty) {
+			return err
+		}
+	}
+}
+
+func (n *node) metadataOptions() metadata.Options {
+	return metadata.Options{
+		ClusterName: n.options.cluster, NodeID: record.NodeID(n.options.nodeID), Logger: n.log.With("component", "metadata"),
+		StaticConfig: n.static, LeaseTTL: n.config.Varve.BrokerLease,
+	}
+}
+
 // openBucket opens the bucket behind its decorators and asks it whether it can be used.
 func (n *node) openBucket(ctx context.Context) error {
+	if dir := n.options.makeBucket; dir != "" {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return fmt.Errorf("--data: %w", err)
+		}
+	}
 	location, err := objstore.ParseURL(n.options.bucket)
 	if err != nil {
 		return usagef("--bucket: %s", err)
@@ -124,6 +201,9 @@ func (n *node) openLogs(context.Context) (err error) {
 		}
 		options := hotlog.Options{
 			CacheBytes: n.memory.pebbleCache, MemTableBytes: n.memory.memTable, Logger: n.log.With("component", "hotlog", "dir", dir),
+		}
+		if n.options.small {
+			options.ReserveBytes = smallReserve
 		}
 		if options.WALFailoverDir, err = n.options.failoverDir(i); err != nil {
 			return err
@@ -182,12 +262,10 @@ func (n *node) openMetadata(ctx context.Context) error {
 		}
 	}
 	open := func() error {
-		n.meta, err = metadata.Open(ctx, n.kv, metadata.Options{
-			ClusterName: n.options.cluster, NodeID: record.NodeID(n.options.nodeID),
-			BucketClusterID: inBucket, DataClusterID: identity.ClusterID, DataNode: record.NodeID(identity.Node),
-			Witness: n.logs[0], StoreID: broker.StoreID(n.logs), Logger: n.log.With("component", "metadata"), Registerer: n.registry,
-			StaticConfig: n.static, LeaseTTL: n.config.Varve.BrokerLease,
-		})
+		o := n.metadataOptions()
+		o.BucketClusterID, o.DataClusterID, o.DataNode = inBucket, identity.ClusterID, record.NodeID(identity.Node)
+		o.Witness, o.StoreID, o.Registerer = n.logs[0], broker.StoreID(n.logs), n.registry
+		n.meta, err = metadata.Open(ctx, n.kv, o)
 		return err
 	}
 	if err := open(); errors.Is(err, metadata.ErrBucketEmpty) {

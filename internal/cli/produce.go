@@ -79,7 +79,7 @@ func newProduceCommand(s *streams) *cobra.Command {
 			return err
 		}
 		l := &load{flags: &p, topic: topic, client: cl, headers: headers, source: p.source(in, times), warn: s.err, progress: newProgress(s.err)}
-		return l.run(cmd.Context(), s, *out)
+		return l.run(cmd.Context(), adm, s, *out)
 	}
 	return cmd
 }

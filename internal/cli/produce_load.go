@@ -63,7 +63,7 @@ type produced struct {
 	Error        string        `json:"error,omitempty"`
 }
 
-func (l *load) run(ctx context.Context, s *streams, out outputFlag) error {
+func (l *load) run(ctx context.Context, adm *admin, s *streams, out outputFlag) error {
 	start := time.Now()
 	l.mu.partitions = map[int32]*ackedRange{}
 	// Sending is not bound to ctx: what an interrupt leaves in flight is still waited for, so that the count is true.
@@ -85,7 +85,11 @@ func (l *load) run(ctx context.Context, s *streams, out outputFlag) error {
 	if failed := l.failure(); failed != nil {
 		err = failed
 	}
-	err = errors.Join(err, txnErr)
+	if isFenced(err) || isFenced(txnErr) {
+		err = l.fenced(adm, time.Since(start), !isFenced(err)) // both say the same
+	} else {
+		err = errors.Join(err, txnErr)
+	}
 	result := l.result(sent, time.Since(start), ended)
 	if err != nil {
 		result.Error = oneLine(err.Error())

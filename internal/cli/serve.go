@@ -51,8 +51,12 @@ func newServeCommand(s *streams) *cobra.Command {
 			defer exitAtSecondSignal(cmd.Context(), log)()
 			start, cancel := context.WithTimeout(cmd.Context(), startTimeout)
 			defer cancel()
+			n, err := prepareNode(start, &o, log)
+			if err != nil {
+				return err
+			}
+			defer n.close()
 			var kv metadata.KV
-			var err error
 			if o.embedsEtcd() {
 				var stop func()
 				if kv, stop, err = o.startEtcd(start, log); err == nil {
@@ -65,7 +69,7 @@ func newServeCommand(s *streams) *cobra.Command {
 				return err
 			}
 			defer closeLogged(log, "closing etcd", kv.Close)
-			return runNode(cmd.Context(), &o, kv, log, func(n *node) { log.Info("ready", "bootstrap", n.bootstrap(), "cluster", n.meta.ClusterID()) })
+			return n.serve(cmd.Context(), kv, func(n *node) { log.Info("ready", "bootstrap", n.bootstrap(), "cluster", n.meta.ClusterID()) })
 		},
 	}
 	o.register(c.Flags())
@@ -121,10 +125,10 @@ func (t tlsFiles) config() (*tls.Config, error) {
 	return c, nil
 }
 
-// runNode opens a node, runs it until ctx ends and closes it.
-func runNode(ctx context.Context, o *nodeOptions, kv metadata.KV, log *slog.Logger, ready func(*node)) error {
+// serve opens a node, runs it until ctx ends and closes it.
+func (n *node) serve(ctx context.Context, kv metadata.KV, ready func(*node)) error {
 	start, cancel := context.WithTimeout(ctx, startTimeout)
-	n, err := newNode(start, o, kv, log)
+	err := n.open(start, kv)
 	cancel()
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {

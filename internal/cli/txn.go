@@ -72,7 +72,11 @@ type describedTxn struct {
 }
 
 func newTxnDescribeCommand(s *streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "describe ID...", Short: "Show what transactional ids have come to, and the partitions of open transactions", Args: someArgs("ID")}
+	cmd := &cobra.Command{Use: "describe ID...", Short: "Show what transactional ids have come to, and the partitions of open transactions", Args: someArgs("ID"),
+		Long: "The states are Kafka's. Ongoing: open. PrepareCommit, PrepareAbort: decided, and not every partition knows it yet. CompleteCommit,\n" +
+			"CompleteAbort: how the last one ended; a transaction that was open for longer than its timeout is aborted so. Empty: a producer took the\n" +
+			"id, which ends what was open, and has not begun one yet: so it is after `varve txn abort` too.",
+	}
 	conn, out := addConnection(cmd), addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
 		ctx, adm, done, err := conn.administer(cmd.Context())

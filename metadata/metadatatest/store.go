@@ -43,6 +43,7 @@ func Store(t *testing.T, h Harness) {
 	t.Run("Transactions", func(t *testing.T) { testTxns(t, h) })
 	t.Run("PendingOffsets", func(t *testing.T) { testPendingOffsets(t, h) })
 	t.Run("ManyPendingOffsets", func(t *testing.T) { testManyPendingOffsets(t, h) })
+	t.Run("DropPending", func(t *testing.T) { testDropPending(t, h) })
 	t.Run("ShardsTogether", func(t *testing.T) { testShardsTogether(t, h) })
 	t.Run("Offsets", func(t *testing.T) { testOffsets(t, h) })
 	t.Run("Configs", func(t *testing.T) { testConfigs(t, h) })

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/record"
@@ -128,13 +129,13 @@ func testPendingOffsets(t *testing.T, h Harness) {
 		return &metadata.PendingChange{PendingOffsets: metadata.PendingOffsets{Group: "g", Producer: 7}, GroupRev: group, Txn: "t", TxnRev: txn}
 	}
 	p := change()
-	p.Merge([]metadata.TopicOffsets{{Topic: two, List: []metadata.CommittedOffset{committed(0, 5)}}, {Topic: one, List: []metadata.CommittedOffset{committed(1, 5)}}})
+	p.Merge([]metadata.TopicOffsets{{Topic: two, List: pended(committed(0, 5))}, {Topic: one, List: pended(committed(1, 5))}})
 	rev, err := n.pend(p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Rev = rev
-	p.Merge([]metadata.TopicOffsets{{Topic: one, List: []metadata.CommittedOffset{committed(1, 6), committed(far, 7)}}})
+	p.Merge([]metadata.TopicOffsets{{Topic: one, List: pended(committed(1, 6), committed(2, 6), committed(far, 7))}})
 	for what, spoil := range map[string]func(*metadata.PendingChange) error{
 		"of an old group":       func(p *metadata.PendingChange) error { p.GroupRev--; return metadata.ErrConflict },
 		"of an old transaction": func(p *metadata.PendingChange) error { p.TxnRev--; return metadata.ErrTxnChanged },
@@ -158,8 +159,8 @@ func testPendingOffsets(t *testing.T, h Harness) {
 	if err != nil || len(read) != 2 || read[0].Rev != 0 || read[1].Rev != p.Rev {
 		t.Fatalf("of the producer: %+v, %v", read, err)
 	}
-	if groups, err := n.PendingGroups(ctx, n.group); err != nil || !slices.Equal(groups, []string{"g"}) {
-		t.Errorf("groups with pending offsets: %v, %v", groups, err)
+	if groups, newest, err := n.PendingGroups(ctx, n.group); err != nil || !slices.Equal(groups, []string{"g"}) || !newest.Equal(pended(committed(0, 0))[0].Committed) {
+		t.Errorf("groups with pending offsets: %v, the newest of %v, %v", groups, newest, err)
 	}
 	n.testMoves(read, txn)
 	if _, err := n.pend(p); !errors.Is(err, metadata.ErrTxnChanged) {
@@ -176,6 +177,60 @@ func testPendingOffsets(t *testing.T, h Harness) {
 	}
 }
 
+// pended are offsets that came later than those that are committed.
+func pended(list ...metadata.CommittedOffset) []metadata.CommittedOffset {
+	for i := range list {
+		list[i].Committed = list[i].Committed.Add(time.Millisecond)
+	}
+	return list
+}
+
+// testDropPending: what is pending for a group goes, of some partitions or altogether, of every producer.
+func testDropPending(t *testing.T, h Harness) {
+	n, ctx := startTxnNode(t, h, "t", "g"), testContext(t)
+	one, two := record.TopicID{1}, record.TopicID{2}
+	txn := n.changeTxn(metadata.TxnChange{ID: "t", Value: []byte("ongoing")})
+	pend := func(producer int64, topics ...metadata.TopicOffsets) {
+		p := &metadata.PendingChange{PendingOffsets: metadata.PendingOffsets{Group: "g", Producer: producer}, Txn: "t", TxnRev: txn}
+		p.Merge(topics)
+		if _, err := n.pend(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pend(7, metadata.TopicOffsets{Topic: one, List: pended(committed(0, 1), committed(1, 1))}, metadata.TopicOffsets{Topic: two, List: pended(committed(0, 1))})
+	pend(8, metadata.TopicOffsets{Topic: one, List: pended(committed(1, 2))})
+	for _, step := range []struct {
+		partitions map[record.TopicID][]int32
+		found      bool
+		left       string
+	}{
+		{map[record.TopicID][]int32{}, false, "7:1/0 7:1/1 7:2/0 8:1/1 "},
+		{map[record.TopicID][]int32{one: {1, 2}, {3}: {0}}, true, "7:1/0 7:2/0 "},
+		{map[record.TopicID][]int32{one: {1}}, false, "7:1/0 7:2/0 "},
+		{nil, true, ""},
+		{nil, false, ""},
+	} {
+		found, err := n.DropPending(ctx, n.group, "g", step.partitions)
+		left := ""
+		for _, p := range n.pending() {
+			for _, of := range p.Topics {
+				for _, o := range of.List {
+					left += fmt.Sprintf("%d:%d/%d ", p.Producer, of.Topic[0], o.Partition)
+				}
+			}
+		}
+		if err != nil || found != step.found || left != step.left {
+			t.Errorf("dropping %v: %v, %v, left %q, want %v and %q", step.partitions, found, err, left, step.found, step.left)
+		}
+	}
+	if err := n.ReleaseShard(ctx, n.group); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.DropPending(ctx, n.group, "g", nil); !errors.Is(err, metadata.ErrFenced) {
+		t.Errorf("without the shard: %v", err)
+	}
+}
+
 // testMoves decides the transaction with its offsets.
 func (n *txnNode) testMoves(pending []metadata.PendingOffsets, txn metadata.Revision) {
 	n.t.Helper()
@@ -185,11 +240,11 @@ func (n *txnNode) testMoves(pending []metadata.PendingOffsets, txn metadata.Revi
 		t.Fatalf("moves %+v, %v, %v", moves, all, err)
 	}
 	decide := metadata.TxnChange{ID: "t", Rev: txn, Value: []byte("commit"), Moves: moves}
-	// A commit comes first: the move would lose it.
+	// A commit comes first: the move would lose it. Of partition 2 it is not older than what is pending, and stays.
 	state := n.load(n.group)
 	i := slices.IndexFunc(state.offsets["g"], func(o metadata.Offsets) bool { return o.Topic == record.TopicID{1} })
 	n.changeGroups(n.group, metadata.GroupChange{ID: "g", Rev: state.groups["g"].Rev, Offsets: []metadata.OffsetsChange{
-		{ChunkID: metadata.ChunkOf(record.TopicID{1}, 0), Rev: state.offsets["g"][i].Rev, List: []metadata.CommittedOffset{committed(0, 2), committed(1, 2)}},
+		{ChunkID: metadata.ChunkOf(record.TopicID{1}, 0), Rev: state.offsets["g"][i].Rev, List: append([]metadata.CommittedOffset{committed(0, 2), committed(1, 2)}, pended(committed(2, 2))...)},
 	}})
 	if _, err := n.ChangeTxn(ctx, n.co, decide); !errors.Is(err, metadata.ErrConflict) {
 		t.Errorf("a move over a newer commit: %v", err)
@@ -204,7 +259,7 @@ func (n *txnNode) testMoves(pending []metadata.PendingOffsets, txn metadata.Revi
 	if left := n.pending(); len(left) != 0 {
 		t.Errorf("still pending: %+v", left)
 	}
-	want := map[string]string{"1/0": "0:2 1:6 ", "1/1": "50:7 ", "2/0": "0:5 "}
+	want := map[string]string{"1/0": "0:2 1:6 2:2 ", "1/1": "50:7 ", "2/0": "0:5 "}
 	for _, o := range n.load(n.group).offsets["g"] {
 		key, text := fmt.Sprintf("%d/%d", o.Topic[0], o.Chunk), ""
 		for _, c := range o.List {

@@ -21,6 +21,7 @@ import (
 	server "go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 )
 
@@ -38,6 +39,9 @@ type Options struct {
 	// every member, at every start. Empty: this is the only member.
 	Peers map[string]string
 	Name  string
+	// WALSegmentBytes is how much of the disk etcd sets aside at a time for its write-ahead log, of which it has two such parts; 0: 64 MB.
+	// etcd has one number for all members of a process.
+	WALSegmentBytes int64
 }
 
 // Server is a running member.
@@ -114,6 +118,9 @@ func Start(ctx context.Context, dir string, o Options) (_ *Server, err error) {
 	c.UnsafeNoFsync = o.UnsafeNoFsync
 	c.ZapLoggerBuilder = server.NewZapLoggerBuilder(zap.NewNop())
 	c.LogLevel = "error"
+	if o.WALSegmentBytes > 0 && wal.SegmentSizeBytes != o.WALSegmentBytes {
+		wal.SegmentSizeBytes = o.WALSegmentBytes
+	}
 	e, err := server.StartEtcd(c)
 	if err != nil {
 		return nil, fmt.Errorf("embedded etcd in %s: %w", dir, err)

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varve/varve/gateway/txn"
+)
+
+// txnOffsetStories are what becomes of a partition's offset between transactions of producers a and b, plain commits (p), deletions of the
+// offset (forget) and of the group (drop). "=5" is what is committed then, "?" that it is unstable, "-" that there is none. Kafka 4.4 passes
+// them all.
+var txnOffsetStories = []string{
+	"p5 a10 =5 ? a+ =10",
+	"a10 p5 ? =5 a+ =5", // the last to come wins, not the last to end
+	"a10 p5 a7 a+ =7",
+	"a10 p5 a- =5",
+	"a10 b20 b+ a+ =20",
+	"a10 b20 a+ b+ =20",
+	"b20 a10 a+ b+ =10",
+	"a10 b20 b+ p5 a+ =5",
+	"a10 drop - a+ -",
+	"p5 a10 drop - a+ -",
+	"p5 a10 drop a11 a+ =11",
+	"a10 b20 drop p3 b+ a+ =3",
+	"p5 a10 forget - a+ -",
+	"a10 forget - a+ -",
+	"a10 p5 forget a+ -",
+	"p5 a10 forget p6 a+ =6",
+	"a10 forget a11 ? a+ =11",
+}
+
+// TestTxnOffsetStories: an oracle is started as for TestTxnCodes.
+func TestTxnOffsetStories(t *testing.T) {
+	if addr := os.Getenv(oracleEnv); addr != "" {
+		f := &txnFixture{oracle: true, codeFixture: &codeFixture{t: t, prefix: fmt.Sprintf("S%d-", time.Now().UnixNano()), dial: func() (net.Conn, error) { return net.Dial("tcp", addr) }}}
+		f.prepare()
+		for _, s := range txnOffsetStories {
+			f.story(s)
+		}
+		return
+	}
+	// The clock of the bubble stands still between steps: an order by time alone would not tell them apart.
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}}).coordinating()
+		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f.prepare()
+		for _, s := range txnOffsetStories {
+			f.story(s)
+		}
+	})
+}
+
+// TestOrderOfOffsetsOutlivesCoordinator: a coordinator whose clock is behind that of the one before still knows which commit came last.
+func TestOrderOfOffsetsOutlivesCoordinator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1"}}).coordinating()
+		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f.prepare()
+		ahead, err := n.server.groups.find("g")
+		check(t, err)
+		ahead.inputs <- func(now time.Time) { ahead.stamped = now.Add(time.Hour) }
+		f.begin("new", txn.Bumping)
+		f.must("pend", f.commitOffset(txnCommitAdds, "g", nil))
+		n.loseShard("g")
+		n.await("the shard to be served again", func() bool { sh, err := n.server.groups.find("g"); return err == nil && sh != ahead })
+		check(t, codeError(commitCode(f.do(f.c, pipedCommit, commitOf("g", 5)))))
+		f.must("end", f.end(endTxnBumps, true, nil).ErrorCode)
+		if got := f.committed("g"); got != "=5" {
+			t.Errorf("the offset is %s", got)
+		}
+	})
+}
+
+// story plays one of them with a group and producers of its own.
+func (f *txnFixture) story(text string) {
+	f.t.Helper()
+	group := f.name(fmt.Sprint("story", f.unused()))
+	ids, producers := map[byte]string{}, map[byte]txn.Producer{}
+	for i, step := range strings.Fields(text) {
+		var offset int64
+		_, _ = fmt.Sscanf(step[1:], "%d", &offset)
+		got := ""
+		if who := step[0]; who == 'a' || who == 'b' {
+			if ids[who] == "" {
+				f.begin("new", txn.Bumping)
+				ids[who], producers[who] = f.id, f.who
+			}
+			f.id, f.who = ids[who], producers[who]
+			code := codeConcurrentTransactions.int16()
+			for code == codeConcurrentTransactions.int16() {
+				if step[1] == '+' || step[1] == '-' {
+					code = f.end(endTxnBumps, step[1] == '+', nil).ErrorCode
+				} else {
+					code = f.commitOffset(txnCommitAdds, group, func(r *kmsg.TxnOffsetCommitRequest) { r.Topics[0].Partitions[0].Offset = offset })
+				}
+				time.Sleep(10 * time.Millisecond * time.Duration(min(code, 1)))
+			}
+			f.must(step, code)
+			continue
+		}
+		switch {
+		case step == "drop":
+			r := kmsg.NewPtrDeleteGroupsRequest()
+			r.Groups = []string{group}
+			f.must(step, f.do(f.c, 2, r).(*kmsg.DeleteGroupsResponse).Groups[0].ErrorCode)
+		case step == "forget":
+			r := kmsg.NewPtrOffsetDeleteRequest()
+			r.Group = group
+			r.Topics = []kmsg.OffsetDeleteRequestTopic{{Topic: f.name("t"), Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{}}}}
+			resp := f.do(f.c, 0, r).(*kmsg.OffsetDeleteResponse)
+			f.must(step, resp.ErrorCode)
+			f.must(step, resp.Topics[0].Partitions[0].ErrorCode)
+		case step[0] == 'p':
+			req := commitOf(group, offset)
+			req.Topics[0].Topic = f.name("t")
+			f.must(step, commitCode(f.do(f.c, pipedCommit, req)).int16())
+		case step == "?":
+			got = f.fetched(group, true)
+		default:
+			got = f.committed(group)
+		}
+		if got != "" && got != step {
+			f.t.Errorf("%q: step %d gives %s", text, i+1, got)
+		}
+	}
+}
+
+// committed is what is committed now, and after a decided transaction has told its groups.
+func (f *txnFixture) committed(group string) string {
+	for range 100 {
+		if f.id == "" || f.state() != "PrepareCommit" && f.state() != "PrepareAbort" {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return f.fetched(group, false)
+}
+
+func (f *txnFixture) fetched(group string, stable bool) string {
+	req := fetchOf(group)
+	req.Topics[0].Topic, req.RequireStable = f.name("t"), stable
+	p := f.do(f.c, pipedFetch, req).(*kmsg.OffsetFetchResponse).Topics[0].Partitions[0]
+	switch {
+	case p.ErrorCode == codeUnstableOffsetCommit.int16():
+		return "?"
+	case p.ErrorCode != 0:
+		return fmt.Sprint("code ", p.ErrorCode)
+	case p.Offset == -1:
+		return "-"
+	}
+	return fmt.Sprint("=", p.Offset)
+}
