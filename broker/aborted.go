@@ -11,18 +11,10 @@ import (
 	"github.com/varve/varve/tiering/segment"
 )
 
-// hotAborted lists the aborted transactions for what was read from the hot log at an offset. again: some of it was evicted since, and their
+// hotAborted lists the aborted transactions for what was read from the hot log from one offset up to another. again: some of it was evicted since, and their
 // list with it, so the read has to be planned anew. Everything read lies below the last stable offset of its plan, so no transaction
 // that it needs can be added meanwhile.
-func (p *Partition) hotAborted(from record.Offset, data []byte, res *ReadResult) (again bool, err error) {
-	next := from
-	for rest := data; len(rest) > 0; {
-		var b record.Batch
-		if b, rest, err = record.Split(rest); err != nil {
-			return false, err
-		}
-		next = b.NextOffset()
-	}
+func (p *Partition) hotAborted(from, next record.Offset, res *ReadResult) (again bool, err error) {
 	list, floor, err := p.abortedIn(from, next)
 	if err != nil || floor > from {
 		return err == nil, err

@@ -20,6 +20,7 @@ type ReadRequest struct {
 	CurrentEpoch     record.Epoch // what the client takes for the leader epoch; NoEpoch: unchecked
 	LastFetchedEpoch record.Epoch // epoch of the client's last batch; NoEpoch: unchecked
 	Buf              []byte       // result bytes are appended here
+	Chunks           *[]Chunk     // not nil: large runs may be left in their files, and what is found goes behind what it holds
 	Replica          *Replica     // a follower's: it may read up to the appended end
 	Unable           bool         // the follower cannot append now
 	AnyReplica       bool         // a follower may serve it (KIP-392), below the high watermark that it knows
@@ -39,7 +40,9 @@ type EpochEnd struct {
 
 // ReadResult is what Read found. With an error the offsets are -1.
 type ReadResult struct {
-	Data          []byte // ReadRequest.Buf with whole batches appended
+	Data          []byte        // ReadRequest.Buf with whole batches appended; but for those left in files, with Chunks
+	Size          int           // bytes found in the hot log, those left in files included
+	Next          record.Offset // behind what was found in the hot log
 	HighWatermark record.Offset
 	LastStable    record.Offset
 	LogStart      record.Offset
@@ -49,6 +52,12 @@ type ReadResult struct {
 	Cold          bool     // the data is in the bucket only: call ReadCold
 	Bounded       bool     // nothing is to be had at Offset now: it is at the end of what the reader may see
 }
+
+// Chunk is a part of what was found: bytes of Data, or a Span.
+type Chunk = hotlog.Chunk
+
+// Span is a run of batches in a file of the hot log, to be sent from there. Whoever has it releases it.
+type Span = hotlog.Span
 
 // readPlan is one decision where a read is served, taken from one snapshot (protocols §6.1).
 type readPlan struct {
@@ -65,23 +74,45 @@ func (p *Partition) Read(req *ReadRequest, res *ReadResult) error {
 		if err != nil || plan.empty || plan.cold {
 			return err
 		}
-		data, err := p.log.Read(plan.from, plan.bound, req.MaxBytes, req.FirstWhole, req.Buf)
+		known := 0
+		if req.Chunks != nil {
+			known = len(*req.Chunks)
+		}
+		err = p.readHot(plan, req, res)
 		if errors.Is(err, hotlog.ErrTrimmed) {
 			continue // evicted between the plan and the read: plan again, it is in the bucket now
 		}
 		if err != nil {
 			return fmt.Errorf("%w: reading %s at %d: %w", ErrStorage, p.id, plan.from, err)
 		}
-		if req.ReadCommitted && len(data) > len(req.Buf) {
-			if again, err := p.hotAborted(plan.from, data[len(req.Buf):], res); again {
-				continue
-			} else if err != nil {
-				return err
-			}
+		if !req.ReadCommitted || res.Size == 0 {
+			return nil
 		}
-		res.Data = data
-		return nil
+		again, err := p.hotAborted(plan.from, res.Next, res)
+		if !again && err == nil {
+			return nil
+		}
+		if req.Chunks != nil {
+			*req.Chunks = hotlog.ReleaseChunks(*req.Chunks, known)
+		}
+		if err != nil {
+			return err
+		}
 	}
+}
+
+// readHot reads what was planned.
+func (p *Partition) readHot(plan readPlan, req *ReadRequest, res *ReadResult) error {
+	r := hotlog.Reading{From: plan.from, Limit: plan.bound, MaxBytes: req.MaxBytes, FirstWhole: req.FirstWhole, Buf: req.Buf}
+	if req.Chunks != nil {
+		r.Lend, r.Chunks = true, *req.Chunks
+	}
+	err := p.log.ReadInto(&r)
+	if req.Chunks != nil {
+		*req.Chunks = r.Chunks
+	}
+	res.Data, res.Size, res.Next = r.Buf, r.Size, r.Next
+	return err
 }
 
 // ReadCold serves from the bucket, and waits for it as long as ctx allows. A download that outlives ctx goes on into the

@@ -248,7 +248,12 @@ func (f *fetchRun) encodePart(e *encoder, fp *fetchPart, named *leaders) {
 	e.size(r.size)
 	if r.size > 0 {
 		f.a.head.b = e.b
-		f.a.records(r.run)
+		for i := r.chunks.from; i < r.chunks.to; i++ {
+			f.a.chunk(&f.chunks[i])
+		}
+		if r.chunks.to == 0 {
+			f.a.records(r.run)
+		}
 		for _, more := range r.more {
 			f.a.records(more)
 		}

@@ -10,20 +10,30 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varve/varve/broker"
 )
 
-// answer is a response under construction: framing and fields in one pooled buffer, record batches as they were read, between
-// the parts of it. Nothing of the records is copied.
+// answer is a response under construction: framing and fields in one pooled buffer, record batches as they were read or as spans of files,
+// between the parts of it. Nothing of the records is copied.
 type answer struct {
 	c      *conn
 	head   *buffer
-	from   int         // start of the part of head that is not in parts yet
-	parts  net.Buffers // finished parts, in order
-	size   int         // bytes in parts
-	none   bool        // acks=0: no answer at all
-	failed bool        // carries an error code, for the metrics
-	held   []*buffer   // record buffers, returned after the write
-	budget int64       // of the node's fetch memory
+	from   int           // start of the part of head that is not in parts yet
+	parts  net.Buffers   // finished parts, in order
+	size   int           // bytes in parts
+	none   bool          // acks=0: no answer at all
+	failed bool          // carries an error code, for the metrics
+	held   []*buffer     // record buffers, returned after the write
+	spans  []broker.Span // of files of the hot log, as well
+	sends  []placedSpan
+	budget int64 // of the node's fetch memory
+}
+
+// placedSpan is a span of a file behind that many parts.
+type placedSpan struct {
+	behind int
+	span   broker.Span
 }
 
 // newAnswer begins an answer with its length, to be known later, and the response header. ApiVersions keeps header version 0,
@@ -62,6 +72,18 @@ func (a *answer) records(b []byte) {
 	}
 }
 
+// chunk puts what a read found into the answer.
+func (a *answer) chunk(c *broker.Chunk) {
+	n := c.Span.Len()
+	if n == 0 {
+		a.records(c.Data)
+		return
+	}
+	a.cut()
+	a.sends = append(a.sends, placedSpan{len(a.parts), c.Span})
+	a.size += n
+}
+
 func (a *answer) cut() {
 	if part := a.head.b[a.from:]; len(part) > 0 {
 		a.parts = append(a.parts, part)
@@ -70,7 +92,7 @@ func (a *answer) cut() {
 	}
 }
 
-// write sends the answer in one writev where the connection can.
+// write sends the answer: in one writev where the connection can, but for spans of files.
 func (a *answer) write(nc net.Conn) error {
 	if a.none {
 		return nil
@@ -84,18 +106,45 @@ func (a *answer) write(nc net.Conn) error {
 	if err := nc.SetWriteDeadline(time.Now().Add(stall)); err != nil {
 		return err
 	}
-	if len(a.parts) == 1 {
-		_, err := nc.Write(a.parts[0])
-		return err
+	rest := a.parts
+	for i := range a.sends {
+		s := &a.sends[i]
+		n := len(rest) - (len(a.parts) - s.behind)
+		if err := writeParts(nc, rest[:n]); err != nil {
+			return err
+		}
+		if err := a.c.sender.send(&s.span); err != nil {
+			return err
+		}
+		a.c.s.metrics.fromFiles.Add(float64(s.span.Len()))
+		rest = rest[n:]
 	}
-	parts := a.parts // WriteTo consumes its receiver
-	_, err := parts.WriteTo(nc)
+	return writeParts(nc, rest)
+}
+
+func writeParts(nc net.Conn, parts net.Buffers) (err error) {
+	switch len(parts) {
+	case 0:
+	case 1:
+		_, err = nc.Write(parts[0])
+	default:
+		_, err = parts.WriteTo(nc)
+	}
 	return err
+}
+
+// returnSpans gives back what is held of files.
+func (a *answer) returnSpans() {
+	for i := range a.spans {
+		a.spans[i].Release()
+	}
+	a.spans = nil
 }
 
 // release returns the buffers: the write is over, so nothing reads them any more (G5).
 func (a *answer) release() {
 	a.head.put()
+	a.returnSpans()
 	for _, b := range a.held {
 		b.put()
 	}

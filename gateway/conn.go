@@ -25,6 +25,7 @@ type conn struct {
 	s        *Server
 	nc       net.Conn
 	br       *bufio.Reader
+	sender   *fileSender // nil: the connection takes bytes only
 	listener string
 	peer     string
 	memory   *semaphore.Weighted // of this connection's requests in flight (G4)
@@ -101,6 +102,7 @@ func newConn(ctx context.Context, s *Server, nc net.Conn, listener string) *conn
 	c.readCtx, c.cancelRead = context.WithCancel(c.ctx)
 	if t, ok := nc.(*net.TCPConn); ok {
 		_ = t.SetNoDelay(true)
+		c.sender = newFileSender(t)
 	}
 	return c
 }

@@ -19,7 +19,8 @@
 //   - G3: every error sentinel of the packages below maps to one Kafka code, in errors.go only.
 //   - G4: the bytes of requests in flight are bounded per connection and per node, admitted before they are read; the bytes of
 //     fetch answers under construction are bounded per node.
-//   - G5: a buffer has one owner at a time and goes back to its pool only when nothing below can still read it.
+//   - G5: a buffer has one owner at a time and goes back to its pool only when nothing below can still read it. A span of a file of the
+//     hot log is held by one answer, and by none that waits for as long as a client likes.
 //   - G6: an offset in an answer is either set by the broker or stands beside an error code.
 //   - G7: a client that used more than its quota is muted for as long as its answer says; followers never are.
 //

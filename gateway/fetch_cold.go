@@ -189,7 +189,7 @@ func (f *fetchRun) takeColdResult(r coldResult) {
 	fp.res.ReadResult = r.res
 	fp.res.Data = nil
 	fp.res.cold = true
-	f.took(fp, data)
+	f.took(fp, data, len(data))
 	f.set.toBack(fp)
 }
 

@@ -16,14 +16,18 @@ import (
 
 // fetchResult is what one request has read from one partition.
 type fetchResult struct {
-	broker.ReadResult // Data is not used: run and more are
+	broker.ReadResult // Data is not used: run and more are, or chunks if it has any
 	code              Code
 	preferred         record.NodeID // read there instead; NoNode: here
 	run               []byte
 	more              [][]byte // what came while the request waited for min bytes
+	chunks            chunkRange
 	size              int
 	cold              bool // from the bucket
 }
+
+// chunkRange says which of the run's chunks were read from a partition.
+type chunkRange struct{ from, to int }
 
 // fetchRun is one fetch request being served.
 type fetchRun struct {
@@ -39,13 +43,17 @@ type fetchRun struct {
 	order   []*fetchPart // of a full request: all of its partitions
 	touched []*fetchPart // of an incremental one: those that were read
 	bytes   int          // read so far
-	left    int          // of max bytes
-	must    bool         // something that ends the wait
+	lent    int          // those of them that stay in files of the hot log
+	lends   bool         // runs may stay there
+	chunks  []broker.Chunk
+	left    int  // of max bytes
+	must    bool // something that ends the wait
 	slab    *buffer
 	slabFor int64 // bytes of the fetch budget that the slab took
 	cold    *coldReads
 	read    broker.ReadRequest
 	got     broker.ReadResult
+	found   chunkRange // of got
 	limited []*fetchPart
 	served  []*fetchPart
 	// unserved are parts that were refused since this node does not lead, until that was looked into: once per request.
@@ -59,6 +67,7 @@ func newFetchRun(s *Server, c *call, a *answer, l *fetchLease) *fetchRun {
 	f := fetchPool.Get().(*fetchRun)
 	f.s, f.c, f.a, f.lease, f.set, f.limits = s, c, a, l, l.set, s.limitsOf(c)
 	f.full, f.order, f.left = l.full, l.order, f.limits.maxBytes
+	f.lends = a.c.sender != nil
 	return f
 }
 
@@ -71,12 +80,13 @@ func (f *fetchRun) end() {
 		f.dropSlab()
 	}
 	cn := f.a.c
-	cn.fetchBytes = max(f.bytes, cn.fetchBytes/2)
+	cn.fetchBytes = max(f.bytes-f.lent, cn.fetchBytes/2)
 	clear(f.touched)
 	clear(f.limited)
 	clear(f.served)
 	clear(f.unserved)
-	*f = fetchRun{touched: f.touched[:0], limited: f.limited[:0], served: f.served[:0], unserved: f.unserved[:0]}
+	clear(f.chunks)
+	*f = fetchRun{touched: f.touched[:0], limited: f.limited[:0], served: f.served[:0], unserved: f.unserved[:0], chunks: f.chunks[:0]}
 	fetchPool.Put(f)
 }
 
@@ -91,6 +101,11 @@ func (f *fetchRun) run(ctx context.Context) error {
 		wait, until := f.waiting()
 		if !wait {
 			return nil
+		}
+		f.lends = false // a parked fetch holds no file
+		if f.lent > 0 && time.Until(until) > coldGrace {
+			f.copyInstead()
+			continue
 		}
 		if f.slab != nil && len(f.slab.b) == 0 {
 			f.dropSlab() // a parked fetch holds no memory
@@ -227,6 +242,7 @@ func (f *fetchRun) readHot(fp *fetchPart) {
 	fp.res.ReadResult = f.got
 	data := f.got.Data
 	fp.res.Data = nil
+	fp.res.chunks = f.found
 	if fp.res.preferred != record.NoNode && f.got.Diverging.Epoch == record.NoEpoch {
 		fp.res.Cold, f.must = false, true
 		f.served = append(f.served, fp)
@@ -238,8 +254,8 @@ func (f *fetchRun) readHot(fp *fetchPart) {
 		f.served = append(f.served, fp)
 	case f.got.Cold:
 		f.queueCold(fp)
-	case len(data) > 0:
-		f.took(fp, data)
+	case f.got.Size > 0:
+		f.took(fp, data, f.got.Size)
 		f.served = append(f.served, fp)
 	case !f.got.Bounded:
 		f.limited = append(f.limited, fp)
@@ -257,7 +273,16 @@ func (f *fetchRun) readInto(fp *fetchPart) error {
 	// is larger than all limits moves to memory of its own.
 	reserved := int64(0)
 	f.read.MaxBytes = min(f.read.MaxBytes, cap(buf))
+	f.found = chunkRange{}
+	if f.lends && f.replica == nil {
+		f.found.from = len(f.chunks)
+		f.read.Chunks = &f.chunks
+	}
 	err := fp.p.Read(&f.read, &f.got)
+	if f.read.Chunks != nil {
+		f.found.to = len(f.chunks)
+		f.borrow()
+	}
 	if data := f.got.Data; err == nil && len(data) > 0 {
 		if unsafe.SliceData(data) == unsafe.SliceData(buf) {
 			f.slab.b = f.slab.b[:len(f.slab.b)+len(data)]
@@ -268,8 +293,40 @@ func (f *fetchRun) readInto(fp *fetchPart) error {
 		}
 	}
 	f.s.fetchMemory.release(reserved)
-	f.read.Buf = nil
+	f.read.Buf, f.read.Chunks = nil, nil
 	return err
+}
+
+// borrow makes the answer hold the spans that a read brought, so that they go back whatever becomes of them. Without spans the chunks are not
+// needed: the bytes lie one behind the other.
+func (f *fetchRun) borrow() {
+	before := f.lent
+	for i := f.found.from; i < f.found.to; i++ {
+		if s := &f.chunks[i].Span; s.Len() > 0 {
+			f.a.spans = append(f.a.spans, *s)
+			f.lent += s.Len()
+		}
+	}
+	if f.lent == before {
+		f.chunks, f.found = f.chunks[:f.found.from], chunkRange{}
+	}
+}
+
+// copyInstead forgets what was left in files, to be read again by copying: a client may have the wait as long as it likes.
+func (f *fetchRun) copyInstead() {
+	list := f.order
+	if !f.full {
+		list = f.touched
+	}
+	for _, fp := range list {
+		if fp.turn == f.set.turn && fp.res.chunks.to > 0 {
+			f.discard(fp)
+		}
+	}
+	f.a.returnSpans()
+	f.lent = 0
+	clear(f.chunks)
+	f.chunks = f.chunks[:0]
 }
 
 // room returns an empty slice with capacity in the current slab, or in a fresh one when little is left of it.
@@ -301,10 +358,10 @@ func (f *fetchRun) dropSlab() {
 	f.slab, f.slabFor = nil, 0
 }
 
-func (f *fetchRun) took(fp *fetchPart, data []byte) {
-	fp.res.run, fp.res.size = data, len(data)
-	f.bytes += len(data)
-	f.left -= len(data)
+func (f *fetchRun) took(fp *fetchPart, data []byte, size int) {
+	fp.res.run, fp.res.size = data, size
+	f.bytes += size
+	f.left -= size
 }
 
 // discard forgets what was read from a part in this request.
@@ -319,19 +376,11 @@ func (f *fetchRun) discard(fp *fetchPart) {
 func (f *fetchRun) continuePart(fp *fetchPart) bool {
 	r := &fp.res
 	room := min(fp.maxBytes-r.size, f.left)
-	if room <= 0 || r.cold || fp.p == nil {
+	if room <= 0 || r.cold || r.chunks.to > 0 || fp.p == nil {
 		f.served = append(f.served, fp)
 		return true
 	}
-	last := r.run
-	if n := len(r.more); n > 0 {
-		last = r.more[n-1]
-	}
-	next, ok := nextOffset(last)
-	if !ok {
-		return false
-	}
-	f.read = broker.ReadRequest{Offset: next, MaxBytes: room, ReadCommitted: f.limits.readCommitted, CurrentEpoch: fp.current, LastFetchedEpoch: record.NoEpoch, Replica: f.replica,
+	f.read = broker.ReadRequest{Offset: r.Next, MaxBytes: room, ReadCommitted: f.limits.readCommitted, CurrentEpoch: fp.current, LastFetchedEpoch: record.NoEpoch, Replica: f.replica,
 		AnyReplica: f.c.Version >= fetchPreferred}
 	if err := f.readInto(fp); err != nil || f.got.LeaderEpoch != r.LeaderEpoch {
 		return false
@@ -339,25 +388,13 @@ func (f *fetchRun) continuePart(fp *fetchPart) bool {
 	r.HighWatermark, r.LastStable, r.LogStart = f.got.HighWatermark, f.got.LastStable, f.got.LogStart
 	r.Aborted = joinAborted(r.Aborted, f.got.Aborted)
 	if n := len(f.got.Data); n > 0 {
-		r.more = append(r.more, f.got.Data)
+		r.more, r.Next = append(r.more, f.got.Data), f.got.Next
 		r.size += n
 		f.bytes += n
 		f.left -= n
 	}
 	f.served = append(f.served, fp)
 	return true
-}
-
-// nextOffset is the first offset behind a run of batches.
-func nextOffset(run []byte) (next record.Offset, ok bool) {
-	for len(run) > 0 {
-		b, rest, err := record.Split(run)
-		if err != nil {
-			return 0, false
-		}
-		next, ok, run = b.NextOffset(), true, rest
-	}
-	return next, ok
 }
 
 // joinAborted adds to list what of more is not in it. Both are sorted by first offset, and so is the result: transactions of

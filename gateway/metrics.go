@@ -16,6 +16,7 @@ type metrics struct {
 	perAPI      map[int16]*apiMetrics
 	topics      *topicMetricsSet
 	sessions    *sessionMetrics
+	fromFiles   prometheus.Counter
 }
 
 type apiMetrics struct {
@@ -36,6 +37,7 @@ func newMetrics(r prometheus.Registerer, t *table) (*metrics, error) {
 		perAPI:      make(map[int16]*apiMetrics, len(t.rows)),
 		topics:      newTopicMetricsSet(),
 		sessions:    newSessionMetrics(),
+		fromFiles:   prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_fetch_sent_from_files_bytes_total", Help: "Bytes of fetch answers that the kernel sent from the hot log's files."}),
 	}
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kafka_network_requestmetrics_requests_total", Help: "Requests by API and version."}, []string{"request", "version"})
 	errs := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kafka_network_requestmetrics_errors_total", Help: "Answers that carry an error code."}, []string{"request"})
@@ -51,7 +53,7 @@ func newMetrics(r prometheus.Registerer, t *table) (*metrics, error) {
 		am.throttle = times.series("throttletimems", a.name)
 		m.perAPI[a.key] = am
 	}
-	all := append([]prometheus.Collector{m.connections, m.inFlight, requests, errs, times}, m.topics.collectors()...)
+	all := append([]prometheus.Collector{m.connections, m.inFlight, m.fromFiles, requests, errs, times}, m.topics.collectors()...)
 	for _, c := range append(all, m.sessions.collectors()...) {
 		if err := r.Register(c); err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -62,6 +63,7 @@ type nodeOptions struct {
 	static  map[string]string
 	tier    tiering.Config
 	memory  int64
+	disk    string // a directory on the disk; then clients come over TCP
 	peers   *peers // of a cluster of several nodes
 	id      record.NodeID
 	rack    string
@@ -139,12 +141,18 @@ func startNode(t testing.TB, o nodeOptions) *node {
 	if o.peers.disks[o.id] == nil {
 		o.peers.disks[o.id] = hotlog.NewMemFS()
 	}
-	db, err := hotlog.Open("data", hotlog.Options{FS: o.peers.disks[o.id].FillingFS(func() bool {
+	onDisk := hotlog.Options{FS: o.peers.disks[o.id].FillingFS(func() bool {
 		if d := o.peers.slow.Load(); d > 0 {
 			time.Sleep(time.Duration(d))
 		}
 		return o.peers.full.Load() == int32(o.id)
-	}), MemTableBytes: o.memory, Logger: logger})
+	}), MemTableBytes: o.memory, Logger: logger}
+	listen := n.net.ListenFunc(host + ":9092")
+	if o.disk != "" {
+		onDisk.FS = nil
+		listen = func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
+	}
+	db, err := hotlog.Open(cmp.Or(o.disk, "data"), onDisk)
 	check(t, err)
 	meta, err := metadata.Open(ctx, n.kv, metadata.Options{
 		NodeID: o.id, Logger: logger, StaticConfig: o.static, CompactEvery: -1, LeaseTTL: o.peers.lease, DataClusterID: db.Identity().ClusterID, DataNode: o.id,
@@ -166,7 +174,7 @@ func startNode(t testing.TB, o nodeOptions) *node {
 	check(t, err)
 	o.gateway.NodeID, o.gateway.InterBroker, o.gateway.Logger, o.gateway.Registerer = o.id, interBrokerListener, logger, n.metrics
 	n.server, err = New(o.gateway, n.broker, meta, []Listener{
-		{Name: testListener, Listen: n.net.ListenFunc(host + ":9092")}, {Name: interBrokerListener, Listen: n.net.ListenFunc(host + ":9094")},
+		{Name: testListener, Listen: listen}, {Name: interBrokerListener, Listen: n.net.ListenFunc(host + ":9094")},
 	})
 	check(t, err)
 	run("metadata", meta.Run)

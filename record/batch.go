@@ -57,6 +57,9 @@ func (b Batch) ProducerEpoch() int16   { return b.i16(51) }
 func (b Batch) BaseSequence() int32    { return b.i32(53) }
 func (b Batch) RecordCount() int32     { return b.i32(57) }
 
+// Size is the number of bytes of the batch as its length field says.
+func (b Batch) Size() int { return int(b.i32(8)) + lengthOffset }
+
 // LastOffset is the offset of the batch's last record; after compaction that record itself may be gone.
 func (b Batch) LastOffset() Offset { return b.BaseOffset() + Offset(b.LastOffsetDelta()) }
 

@@ -14,6 +14,7 @@
 //   - H2: durable is reported only after the sync that covers it, in append order.
 //   - H3: truncate removes a suffix and trim a prefix, each atomically.
 //   - H4: after a crash a log is a prefix of what was appended and holds everything that was reported durable.
+//   - H5: the bytes of a span that was given out never change, not even after it was released.
 //
 // One committer goroutine takes what is queued for all partitions, writes it as one frame and applies it to Pebble, and one
 // syncer goroutine syncs the frames in order. A preparer has the next log file ready and a reclaimer gives dead ones back;

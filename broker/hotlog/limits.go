@@ -75,6 +75,12 @@ const (
 	// moveBytes is what a rewrite moves of one log at a time, scanBytes what a Scan reads at a time.
 	moveBytes = 1 << 20
 	scanBytes = 1 << 20
+	// minSpanBytes is the shortest run that is worth sending from its file instead of copying it.
+	minSpanBytes = 32 << 10
+	// spanAfter is how long ago a file was written to when it may be lent: consumers that keep up read the newest by copying.
+	spanAfter = 500 * time.Millisecond
+	// maxGoneFiles is how many dead files may wait for their spans before no more are lent.
+	maxGoneFiles = 4
 	// maxOpenFiles bounds the handles of log files that are kept open.
 	maxOpenFiles = 512
 	// failoverAfter is how long the log waits for a disk before it goes on in the failover directory.

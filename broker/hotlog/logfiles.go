@@ -29,6 +29,9 @@ type logFile struct {
 	sealed       bool
 	sealedAt     time.Time
 	notBefore    time.Time // no rewrite before: the last one moved nothing
+	lent         bool      // a span of it was given out: it is never written over
+	broken       bool      // it did not give what was sent from it: no more spans
+	gone         bool      // it has no name any more, and is closed when its last span is released
 	handle       vfs.File
 	refs         int
 	writes       int // of the refs: writes and syncs under way
@@ -48,6 +51,9 @@ type fileSet struct {
 	uses      uint64
 	maxSpares int
 	maxOpen   int
+	gone      int   // files that are gone, but for spans
+	goneBytes int64 // and what they take
+	closed    bool  // nothing is kept open
 }
 
 const logFileSuffix = ".batches"
@@ -82,7 +88,7 @@ func (s *fileSet) listDir(dir string, second bool) error {
 		if !ok {
 			continue
 		}
-		f := &logFile{number: number, name: s.fs.PathJoin(dir, name), second: second, sealed: true}
+		f := &logFile{number: number, name: s.fs.PathJoin(dir, name), second: second, sealed: true, lent: true} // by the process before, for all we know
 		if other := s.byNumber[number]; other != nil {
 			return fmt.Errorf("%w: %s and %s have the same number", ErrCorrupt, other.name, f.name)
 		}
@@ -209,6 +215,9 @@ func (s *fileSet) release(f *logFile) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.refs--
+	if f.refs == 0 && (f.gone || s.closed) {
+		s.closeLocked(f)
+	}
 	s.closeIdleLocked()
 }
 
@@ -234,13 +243,18 @@ func (s *fileSet) closeLocked(f *logFile) {
 		_ = f.handle.Close()
 		f.handle = nil
 		s.open--
+		if f.gone {
+			s.gone--
+			s.goneBytes -= f.size
+		}
 	}
 }
 
-// closeAll closes what nobody holds: an operation that is stuck keeps its handle.
+// closeAll closes what nobody holds, and the rest when it is released: an operation that is stuck keeps its handle.
 func (s *fileSet) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	for _, f := range s.byNumber {
 		if f.refs == 0 {
 			s.closeLocked(f)
@@ -256,12 +270,19 @@ func (s *fileSet) seal(f *logFile) {
 	f.refs--
 }
 
-// forget takes a file out of the set, once nobody can read it, and keeps it as a spare or removes it.
+// forget takes a file out of the set, once nobody can find anything in it, and keeps it as a spare or removes it. What was lent of it
+// stays readable without a name.
 func (s *fileSet) forget(f *logFile, keep bool) error {
 	s.mu.Lock()
 	delete(s.byNumber, f.number)
-	s.closeLocked(f)
-	if keep && !f.second && len(s.spare) < s.maxSpares {
+	if f.refs > 0 {
+		f.gone = true
+		s.gone++
+		s.goneBytes += f.size
+	} else {
+		s.closeLocked(f)
+	}
+	if keep && !f.second && !f.lent && len(s.spare) < s.maxSpares {
 		s.spare = append(s.spare, f)
 		s.mu.Unlock()
 		return nil
@@ -280,7 +301,7 @@ func (s *fileSet) usage() (all, spare int64) {
 	for _, f := range s.spare {
 		spare += f.size
 	}
-	all = spare
+	all = spare + s.goneBytes
 	for _, f := range s.byNumber {
 		all += f.size
 	}

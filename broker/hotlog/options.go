@@ -30,9 +30,10 @@ type Options struct {
 	// MaxBatchBytes bounds one Pebble batch unless a single request is larger (0: 4 MiB).
 	MaxBatchBytes int
 
-	// fileBytes and rewriteAfter are for tests of this package (0: what limits.go says); eager: any garbage is too much.
+	// fileBytes, rewriteAfter and spanAfter are for tests of this package (0: what limits.go says); eager: any garbage is too much.
 	fileBytes    int64
 	rewriteAfter time.Duration
+	spanAfter    time.Duration
 	eager        bool
 }
 
@@ -54,6 +55,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.rewriteAfter == 0 {
 		o.rewriteAfter = rewriteAfter
+	}
+	if o.spanAfter == 0 {
+		o.spanAfter = spanAfter
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -55,10 +55,15 @@ type gather struct {
 	at         int64
 	pending    int
 	base, next record.Offset
+	// Of a read that may leave runs in their files.
+	lend    bool
+	chunks  []Chunk
+	spanned int
+	header  [record.HeaderSize]byte
 }
 
 // size is how much was gathered, read or not.
-func (g *gather) size() int { return len(g.buf) - g.begin + g.pending }
+func (g *gather) size() int { return len(g.buf) - g.begin + g.pending + g.spanned }
 
 // add takes the next batch, and reads what came before if it lies elsewhere.
 func (g *gather) add(k dataKey, p pointer) error {
@@ -103,15 +108,17 @@ func (g *gather) flush() error {
 	if err != nil {
 		return err
 	}
+	if g.lend {
+		if done, err := g.span(f, n); done {
+			return err
+		}
+	}
 	begin := len(g.buf)
 	g.buf = slices.Grow(g.buf, n)[:begin+n]
 	got, err := f.handle.ReadAt(g.buf[begin:], g.at)
 	if got < n {
 		g.buf = g.buf[:begin]
-		if errors.Is(err, io.EOF) {
-			err = ErrCorrupt
-		}
-		return fmt.Errorf("%d of %d bytes at offset %d of log file %s: %w", got, n, g.at, f.name, err)
+		return shortRead(f, g.at, n, got, err)
 	}
 	next := g.base
 	for rest := record.Batch(g.buf[begin:]); len(rest) > 0; {
@@ -126,38 +133,42 @@ func (g *gather) flush() error {
 		g.buf = g.buf[:begin]
 		return fmt.Errorf("%w: batches of %v at offset %d of log file %s end at %d, not %d", ErrCorrupt, g.l.id, g.at, f.name, next, g.next)
 	}
+	if g.lend {
+		g.copied(begin)
+	}
 	return nil
+}
+
+func shortRead(f *logFile, at int64, want, got int, err error) error {
+	if errors.Is(err, io.EOF) {
+		err = ErrCorrupt
+	}
+	return fmt.Errorf("%d of %d bytes at offset %d of log file %s: %w", got, want, at, f.name, err)
 }
 
 // Read appends whole batches to buf and returns it: from the batch that holds from up to, not including, the first that begins
 // at or past limit, together at most maxBytes, except that the first always comes when firstWhole is set. Nothing there is not
 // an error. ErrTrimmed: from is below the start.
 func (l *Log) Read(from, limit record.Offset, maxBytes int, firstWhole bool, buf []byte) ([]byte, error) {
-	slot, err := l.db.enter()
-	if err != nil {
-		return buf, err
-	}
-	defer l.db.leave(slot)
-	c := cursors.Get().(*cursor)
-	defer cursors.Put(c)
+	r := Reading{From: from, Limit: limit, MaxBytes: maxBytes, FirstWhole: firstWhole, Buf: buf}
+	err := l.ReadInto(&r)
+	return r.Buf, err
+}
+
+// collect gathers what a read asks for.
+func (l *Log) collect(c *cursor, from, limit record.Offset, maxBytes int, firstWhole bool) error {
 	g := &c.gather
-	*g = gather{l: l, buf: buf, begin: len(buf)}
-	err = l.walk(c, from, limit, func(k dataKey, p pointer) (bool, error) {
+	defer g.close()
+	err := l.walk(c, from, limit, func(k dataKey, p pointer) (bool, error) {
 		if taken := g.size(); taken+int(p.size) > maxBytes && (taken > 0 || !firstWhole) {
 			return false, nil
 		}
 		return true, g.add(k, p)
 	})
-	if err == nil {
-		err = l.readError(g.base, g.flush())
-	}
-	g.close()
-	got := g.buf
-	*g = gather{}
 	if err != nil {
-		return got[:len(buf)], err
+		return err
 	}
-	return got, nil
+	return l.readError(g.base, g.flush())
 }
 
 // Scan calls fn for each batch Read would return without a limit of bytes, in order, as they were at one moment. The batch is
