@@ -382,6 +382,9 @@ func (s *starting) lead(b *Broker) error {
 	if topic != nil {
 		p.mu.config, p.mu.replicas = topic.Config, topic.Partitions[l.ID.Index]
 	}
+	if topic != nil {
+		lead.assignedBy(topic.Rev, p.mu.replicas)
+	}
 	replicas := max(1, len(p.mu.replicas))
 	lead.replicas = replicas
 	lead.isr = isr.New(isr.Start{
@@ -437,12 +440,21 @@ func (p *Partition) apply(topic *metadata.Topic, state metadata.PartitionState) 
 	p.mu.Lock()
 	policy := p.mu.config != c
 	p.mu.config = c
+	before := p.mu.replicas
 	p.mu.replicas = topic.Partitions[p.id.Index]
+	assigned := int64(topic.Rev)
+	if p.broker.isMember(&state.ISR) {
+		assigned = 0
+	}
+	p.assigned.Store(assigned)
 	var archive *tiering.Handle
 	var chain *Pending
 	moved, fenced, evict := false, false, false
 	if lead := p.mu.lead; lead != nil {
 		lead.replicas = max(1, len(p.mu.replicas))
+		if !slices.Equal(before, p.mu.replicas) {
+			lead.assignedBy(topic.Rev, p.mu.replicas)
+		}
 		if fenced = state.Leader.Epoch > lead.Epoch; !fenced {
 			lowered := lead.isr.SetMinISR(c.MinInSyncReplicas)
 			if grown := lead.isr.SetReplicas(lead.replicas); grown || lowered {
@@ -475,6 +487,23 @@ func (p *Partition) apply(topic *metadata.Topic, state metadata.PartitionState) 
 	}
 	if p.wantsToMove() {
 		p.broker.moveWork.add(p.id)
+	}
+}
+
+// assignedBy notes by which revision of the topic replicas are assigned that are not in sync, and forgets what they held before that: one
+// that had been taken away meanwhile has removed it. What a member of the in-sync set holds nobody removes.
+func (l *leadership) assignedBy(rev metadata.Revision, replicas []record.NodeID) {
+	for _, n := range replicas {
+		if _, member := l.committed.Member(n); member {
+			continue
+		}
+		if l.assigned == nil {
+			l.assigned = map[record.NodeID]metadata.Revision{}
+		}
+		l.assigned[n] = rev
+		if f := l.followers[n]; f != nil && f.assigned < rev {
+			delete(l.followers, n)
+		}
 	}
 }
 
