@@ -528,8 +528,7 @@ func (p *Partition) endLeading(err error) {
 	}
 }
 
-// retire gives up a partition that is not assigned to this node any more. Its log is removed only after a linearizable read
-// says the same: a cache never decides that something does not exist.
+// retire gives up a partition that is not assigned to this node any more, nor counts on it.
 func (b *Broker) retire(ctx context.Context, id record.PartitionID) error {
 	b.mu.RLock()
 	p := b.mu.partitions[id]
@@ -537,12 +536,8 @@ func (b *Broker) retire(ctx context.Context, id record.PartitionID) error {
 	if p == nil {
 		return nil
 	}
-	topic, err := b.meta.ReadTopic(ctx, id.Topic)
-	if err != nil && !errors.Is(err, metadata.ErrUnknownTopic) {
+	if needed, err := b.needed(ctx, id); err != nil || needed {
 		return err
-	}
-	if b.assigned(topic, id.Index) {
-		return nil
 	}
 	p.mu.Lock()
 	p.mu.closed = true
