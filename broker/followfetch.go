@@ -4,6 +4,7 @@ package broker
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -51,6 +52,7 @@ type followed struct {
 	repair   chan error // not nil while the bucket is read for it
 	unable   bool       // the disk is full: the leader is told not to wait for this replica
 	told     record.Offset
+	toldAt   int64     // Partition.assigned, then
 	inFetch  bool      // the session knows it
 	retry    time.Time // not before
 	appended record.Offset
@@ -288,6 +290,12 @@ func (p *Partition) follows(role *following) bool {
 	return p.mu.follow == role && !p.mu.closed
 }
 
+func (p *Partition) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.closed
+}
+
 // round sends one fetch and takes over its answer.
 func (f *fetcher) round(ctx context.Context) error {
 	session := f.b.session.Load()
@@ -362,7 +370,8 @@ func (f *fetcher) request(me Replica) *kmsg.FetchRequest {
 			continue
 		}
 		at := w.p.log.DurableEnd()
-		if !full && w.inFetch && w.told == at {
+		assigned := w.p.assigned.Load() // before a look at closed: a log is removed only by a later assignment
+		if !full && w.inFetch && w.told == at && (assigned == 0 || w.toldAt == assigned) {
 			continue
 		}
 		i, ok := topics[id.Topic]
@@ -377,13 +386,16 @@ func (f *fetcher) request(me Replica) *kmsg.FetchRequest {
 		p.Partition, p.CurrentLeaderEpoch, p.FetchOffset = id.Index, int32(w.epoch), int64(at)
 		p.LastFetchedEpoch, p.PartitionMaxBytes = int32(w.p.lastEpoch()), replicaPartitionBytes
 		p.LogStartOffset = int64(w.p.log.Start())
+		if assigned != 0 && !w.p.isClosed() {
+			p.UnknownTags.Set(AssignedTag, binary.BigEndian.AppendUint64(nil, uint64(assigned)))
+		}
 		if w.unable {
 			// Said once; the next fetch forgets the partition until it is tried again.
 			p.UnknownTags.Set(UnableTag, nil)
 			f.forgetNext = append(f.forgetNext, id)
 			w.unable, w.inFetch, w.told = false, false, record.NoOffset
 		} else {
-			w.inFetch, w.told = true, at
+			w.inFetch, w.told, w.toldAt = true, at, assigned
 		}
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
 	}

@@ -24,6 +24,10 @@ type DialFunc func(ctx context.Context, address string) (net.Conn, error)
 // UnableTag is the tagged field of a fetch's partition that says: this replica cannot append now, do not wait for it. It is empty.
 const UnableTag = 10001
 
+// AssignedTag is the tagged field of a fetch's partition in which a replica that is not in sync says by which revision (8 bytes) of the
+// topic it is assigned.
+const AssignedTag = 10002
+
 // StoreTag is the tagged field of a fetch's ReplicaState that carries the follower's store id (16 bytes). Kafka's own tags count up
 // from 0.
 const StoreTag = 10000

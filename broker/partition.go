@@ -31,6 +31,8 @@ type Partition struct {
 
 	subs atomic.Pointer[[]*subscription] // copy on write, under mu
 	view atomic.Pointer[tiering.View]    // what is in the bucket; nil until the archiver has loaded it
+	// assigned is the revision of the topic that says that this replica is assigned; 0 while it is in sync, and need not prove that.
+	assigned atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -71,16 +73,17 @@ type leadership struct {
 	scratch   [maxProducerBytes]byte
 	began     time.Time
 	followers map[record.NodeID]*follower
-	committed metadata.ISRState   // the in-sync set in force
-	undecided *metadata.ISRChange // the change whose outcome is not known yet
-	unknown   bool                // an attempt of it may still be on its way
-	changing  bool                // somebody is at it
-	moving    bool                // being handed over: nothing more is accepted
-	sealed    bool                // until the handover is decided nobody is answered
-	asked     bool                // whether to hand over is asked again by itself
-	archiving bool                // being handed to the archiver
-	archive   *tiering.Handle     // nil until the high watermark of the epoch is known
-	outline   segment.Outline     // of what was appended in this epoch and is not sealed
+	assigned  map[record.NodeID]metadata.Revision // of the topic, of replicas that are not in sync
+	committed metadata.ISRState                   // the in-sync set in force
+	undecided *metadata.ISRChange                 // the change whose outcome is not known yet
+	unknown   bool                                // an attempt of it may still be on its way
+	changing  bool                                // somebody is at it
+	moving    bool                                // being handed over: nothing more is accepted
+	sealed    bool                                // until the handover is decided nobody is answered
+	asked     bool                                // whether to hand over is asked again by itself
+	archiving bool                                // being handed to the archiver
+	archive   *tiering.Handle                     // nil until the high watermark of the epoch is known
+	outline   segment.Outline                     // of what was appended in this epoch and is not sealed
 }
 
 // AppendOptions says how an append is to be acknowledged.

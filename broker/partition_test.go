@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/varve/varve/broker/isr"
 	"github.com/varve/varve/record"
 	"github.com/varve/varve/tiering"
 )
@@ -344,4 +345,22 @@ func TestLeavingWithAStalledDisk(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDeleteBeforeTheHighWatermarkIsKnown: a new leader does not call an offset out of range that an earlier one told as committed.
+func TestDeleteBeforeTheHighWatermarkIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		p := n.topic("t", nil)
+		p.must(t, built(t, nobody, 1, 2, 3))
+		p.mu.Lock()
+		p.mu.lead.isr = isr.New(isr.Start{Self: testNode, Replicas: 2, MinISR: 1, Members: []isr.Member{{Node: testNode}, {Node: 2}}, HW: 1, EpochStart: 3, DurableEnd: 3})
+		p.mu.hw = 1
+		p.mu.Unlock()
+		for to, want := range map[record.Offset]error{record.NoOffset: ErrOffsetNotAvailable, 3: ErrOffsetNotAvailable, 4: ErrOffsetOutOfRange} {
+			if _, err := p.DeleteRecords(context.Background(), to); !errors.Is(err, want) {
+				t.Errorf("deleting below %d: %v, want %v", to, err, want)
+			}
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/varve/varve/broker/hotlog"
+	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/record"
 )
 
@@ -17,13 +18,14 @@ type ReadRequest struct {
 	MaxBytes         int
 	FirstWhole       bool // return the first batch even if it is larger than MaxBytes
 	ReadCommitted    bool
-	CurrentEpoch     record.Epoch // what the client takes for the leader epoch; NoEpoch: unchecked
-	LastFetchedEpoch record.Epoch // epoch of the client's last batch; NoEpoch: unchecked
-	Buf              []byte       // result bytes are appended here
-	Chunks           *[]Chunk     // not nil: large runs may be left in their files, and what is found goes behind what it holds
-	Replica          *Replica     // a follower's: it may read up to the appended end
-	Unable           bool         // the follower cannot append now
-	AnyReplica       bool         // a follower may serve it (KIP-392), below the high watermark that it knows
+	CurrentEpoch     record.Epoch      // what the client takes for the leader epoch; NoEpoch: unchecked
+	LastFetchedEpoch record.Epoch      // epoch of the client's last batch; NoEpoch: unchecked
+	Buf              []byte            // result bytes are appended here
+	Chunks           *[]Chunk          // not nil: large runs may be left in their files, and what is found goes behind what it holds
+	Replica          *Replica          // a follower's: it may read up to the appended end
+	Unable           bool              // the follower cannot append now
+	Assigned         metadata.Revision // of the topic that the follower knows its assignment by; 0: it does not say
+	AnyReplica       bool              // a follower may serve it (KIP-392), below the high watermark that it knows
 }
 
 // AbortedTxn is one entry of a read-committed consumer's list of what to skip.

@@ -21,12 +21,14 @@ func (p *Partition) DeleteRecords(ctx context.Context, to record.Offset) (low re
 		p.mu.Unlock()
 		return record.NoOffset, err
 	}
-	archive, hw, start := lead.archive, p.mu.hw, p.mu.logStart
+	archive, known, hw, start, end := lead.archive, lead.isr.Known(), p.mu.hw, p.mu.logStart, p.mu.end
 	compactOnly := p.mu.config.CleanupCompact && !p.mu.config.CleanupDelete
 	p.mu.Unlock()
 	switch {
 	case compactOnly:
 		return record.NoOffset, fmt.Errorf("%w: records of a compacted topic cannot be deleted by offset", ErrPolicy)
+	case !known && (to == record.NoOffset || to > hw && to <= end):
+		return record.NoOffset, ErrOffsetNotAvailable // just elected: an earlier leader may have told a higher one
 	case to == record.NoOffset:
 		to = hw
 	case to < 0 || to > hw:
@@ -36,7 +38,7 @@ func (p *Partition) DeleteRecords(ctx context.Context, to record.Offset) (low re
 		return start, nil
 	}
 	if archive == nil {
-		return record.NoOffset, ErrOffsetNotAvailable // just elected: the high watermark is not known yet
+		return record.NoOffset, ErrOffsetNotAvailable
 	}
 	v, err := archive.AdvanceLogStart(ctx, to)
 	if err != nil {

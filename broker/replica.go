@@ -20,19 +20,21 @@ type Replica struct {
 // follower is what a leader knows of one other replica in its epoch.
 type follower struct {
 	Replica
-	end      record.Offset // durable there
-	fetched  time.Time     // of the last fetch
-	endThen  record.Offset // our end at that time
-	caughtUp time.Time     // it had all that there was at that time
-	behind   time.Time     // since when it is seen to lack something; zero while it does not
-	lost     bool          // a member that does not hold what the in-sync set counts on
-	unable   bool          // it cannot append now
+	end      record.Offset     // durable there
+	assigned metadata.Revision // of the topic that it knew its assignment by; 0: it does not say
+	fetched  time.Time         // of the last fetch
+	endThen  record.Offset     // our end at that time
+	caughtUp time.Time         // it had all that there was at that time
+	behind   time.Time         // since when it is seen to lack something; zero while it does not
+	lost     bool              // a member that does not hold what the in-sync set counts on
+	unable   bool              // it cannot append now
 }
 
 // Acknowledge takes a follower's fetch as the proof of what it holds: its fetch offset is durable there, if its log agrees with
 // ours up to that offset (protocols §2). It is called once for each partition that a fetch names; what is wrong with the request the
 // read that follows finds. One that is not assigned here, as far as we know, is noted as well: it may know of its assignment before we
-// do, and of an idle partition it does not say the same twice.
+// do, and of an idle partition it does not say the same twice. But what it held by an earlier assignment it may have removed since: for
+// a replica that is assigned anew only what it says under that assignment counts.
 func (p *Partition) Acknowledge(req *ReadRequest) {
 	p.mu.Lock()
 	lead, err := p.leadingLocked()
@@ -40,6 +42,11 @@ func (p *Partition) Acknowledge(req *ReadRequest) {
 	if err != nil || req.CurrentEpoch != lead.Epoch || req.Offset > p.mu.end || p.divergesLocked(req) {
 		p.mu.Unlock()
 		return
+	}
+	m, member := lead.committed.Member(r.Node)
+	if !member && req.Assigned < lead.assigned[r.Node] {
+		p.mu.Unlock()
+		return // late: of before it was assigned anew
 	}
 	f := lead.followers[r.Node]
 	switch {
@@ -56,8 +63,7 @@ func (p *Partition) Acknowledge(req *ReadRequest) {
 	} else if !f.fetched.IsZero() && req.Offset >= f.endThen {
 		f.caughtUp = f.fetched
 	}
-	f.Replica, f.fetched, f.endThen, f.end = *r, now, p.log.AppendedEnd(), req.Offset
-	m, member := lead.committed.Member(r.Node)
+	f.Replica, f.fetched, f.endThen, f.end, f.assigned = *r, now, p.log.AppendedEnd(), req.Offset, req.Assigned
 	f.unable = req.Unable
 	f.lost = member && (m.StoreID != r.Store || req.Offset < p.mu.hw)
 	var chain *Pending

@@ -382,6 +382,9 @@ func (s *starting) lead(b *Broker) error {
 	if topic != nil {
 		p.mu.config, p.mu.replicas = topic.Config, topic.Partitions[l.ID.Index]
 	}
+	if topic != nil {
+		lead.assignedBy(topic.Rev, p.mu.replicas)
+	}
 	replicas := max(1, len(p.mu.replicas))
 	lead.replicas = replicas
 	lead.isr = isr.New(isr.Start{
@@ -439,12 +442,21 @@ func (p *Partition) apply(topic *metadata.Topic, state metadata.PartitionState) 
 	p.mu.Lock()
 	policy := p.mu.config != c
 	p.mu.config = c
+	before := p.mu.replicas
 	p.mu.replicas = topic.Partitions[p.id.Index]
+	assigned := int64(topic.Rev)
+	if p.broker.isMember(&state.ISR) {
+		assigned = 0
+	}
+	p.assigned.Store(assigned)
 	var archive *tiering.Handle
 	var chain *Pending
 	moved, fenced, evict := false, false, false
 	if lead := p.mu.lead; lead != nil {
 		lead.replicas = max(1, len(p.mu.replicas))
+		if !slices.Equal(before, p.mu.replicas) {
+			lead.assignedBy(topic.Rev, p.mu.replicas)
+		}
 		if fenced = state.Leader.Epoch > lead.Epoch; !fenced {
 			lowered := lead.isr.SetMinISR(c.MinInSyncReplicas)
 			if grown := lead.isr.SetReplicas(lead.replicas); grown || lowered {
@@ -480,6 +492,23 @@ func (p *Partition) apply(topic *metadata.Topic, state metadata.PartitionState) 
 	}
 }
 
+// assignedBy notes by which revision of the topic replicas are assigned that are not in sync, and forgets what they held before that: one
+// that had been taken away meanwhile has removed it. What a member of the in-sync set holds nobody removes.
+func (l *leadership) assignedBy(rev metadata.Revision, replicas []record.NodeID) {
+	for _, n := range replicas {
+		if _, member := l.committed.Member(n); member {
+			continue
+		}
+		if l.assigned == nil {
+			l.assigned = map[record.NodeID]metadata.Revision{}
+		}
+		l.assigned[n] = rev
+		if f := l.followers[n]; f != nil && f.assigned < rev {
+			delete(l.followers, n)
+		}
+	}
+}
+
 // endLeading ends the leadership, if any: what waits gets err, and an append that is on its way stays of unknown outcome.
 func (p *Partition) endLeading(err error) {
 	p.mu.Lock()
@@ -502,8 +531,7 @@ func (p *Partition) endLeading(err error) {
 	}
 }
 
-// retire gives up a partition that is not assigned to this node any more. Its log is removed only after a linearizable read
-// says the same: a cache never decides that something does not exist.
+// retire gives up a partition that is not assigned to this node any more, nor counts on it.
 func (b *Broker) retire(ctx context.Context, id record.PartitionID) error {
 	b.mu.RLock()
 	p := b.mu.partitions[id]
@@ -511,12 +539,8 @@ func (b *Broker) retire(ctx context.Context, id record.PartitionID) error {
 	if p == nil {
 		return nil
 	}
-	topic, err := b.meta.ReadTopic(ctx, id.Topic)
-	if err != nil && !errors.Is(err, metadata.ErrUnknownTopic) {
+	if needed, err := b.needed(ctx, id); err != nil || needed {
 		return err
-	}
-	if b.assigned(topic, id.Index) {
-		return nil
 	}
 	p.mu.Lock()
 	p.mu.closed = true

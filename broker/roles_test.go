@@ -156,3 +156,24 @@ func TestLateViewOfAnEarlierTerm(t *testing.T) {
 		}
 	})
 }
+
+// TestOrphanThatCounts: a log that is assigned to others stays as long as this node is in the in-sync set, also over a restart: it may be
+// the only one that has everything.
+func TestOrphanThatCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		p := n.topic("t", nil)
+		p.must(t, built(t, nobody, 1, 2, 3))
+		ctx := context.Background()
+		state, _ := n.meta.Image().Partition(p.id)
+		topic, err := n.meta.AlterAssignments(ctx, n.meta.Image().TopicByID(p.id.Topic),
+			[]metadata.AssignmentChange{{Next: metadata.Assignment{Replicas: []record.NodeID{2}}, ISR: state.ISR.Rev}})
+		check(t, err)
+		check(t, n.meta.WaitFor(ctx, topic.Rev))
+		check(t, n.broker.dropOrphans(ctx)) // as a start does
+		check(t, n.broker.retire(ctx, p.id))
+		if ids, err := n.db.Partitions(); err != nil || !slices.Contains(ids, p.id) || p.Marks().LogEnd != 3 {
+			t.Errorf("the log of the only in-sync replica is gone: %v, %v", ids, err)
+		}
+	})
+}

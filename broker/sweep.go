@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/varve/varve/broker/hotlog"
 	"github.com/varve/varve/metadata"
+	"github.com/varve/varve/record"
 )
 
 // sweepProducers forgets producers that were idle for producer.id.expiration.ms. It is one pass over the partitions a minute,
@@ -56,7 +58,8 @@ func (p *Partition) forgetProducers(before int64) error {
 	return err
 }
 
-// dropOrphans removes hot logs of topics that were deleted while this node was away.
+// dropOrphans removes hot logs of topics that were deleted while this node was away, and of partitions that are with others by now. One that
+// still counts on this node stays until a leader has taken it out of the in-sync set.
 func (b *Broker) dropOrphans(ctx context.Context) error {
 	for _, db := range b.dbs {
 		ids, err := db.Partitions()
@@ -67,12 +70,11 @@ func (b *Broker) dropOrphans(ctx context.Context) error {
 			if b.assigned(b.meta.Image().TopicByID(id.Topic), id.Index) {
 				continue
 			}
-			topic, err := b.meta.ReadTopic(ctx, id.Topic)
-			if err != nil && !errors.Is(err, metadata.ErrUnknownTopic) {
+			needed, err := b.needed(ctx, id)
+			if err != nil {
 				b.log.Warn("cannot tell yet whether a hot log is still needed", "partition", id, "error", err)
-				continue
 			}
-			if b.assigned(topic, id.Index) {
+			if err != nil || needed {
 				continue
 			}
 			if err := db.Drop(id); err != nil {
@@ -82,4 +84,21 @@ func (b *Broker) dropOrphans(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// needed tells whether a hot log has to stay: it is assigned here, or may hold what nobody else has. A cache never decides that something
+// does not exist, so both are read anew.
+func (b *Broker) needed(ctx context.Context, id record.PartitionID) (bool, error) {
+	topic, err := b.meta.ReadTopic(ctx, id.Topic)
+	switch {
+	case errors.Is(err, metadata.ErrUnknownTopic):
+		return false, nil
+	case err != nil:
+		return false, err
+	case b.assigned(topic, id.Index):
+		return true, nil
+	}
+	state, err := b.meta.ReadPartition(ctx, id)
+	me := metadata.ELRMember{Node: b.cfg.Node.Node, StoreID: b.cfg.Node.StoreID}
+	return b.isMember(&state.ISR) || slices.Contains(state.ISR.ELR, me), err
 }

@@ -98,7 +98,7 @@ func (f *fetchRun) acknowledge() {
 		if fp.removed || fp.resolve(f.s, f.img, f.c.Version) != codeNone {
 			continue
 		}
-		f.read = broker.ReadRequest{Offset: fp.offset, CurrentEpoch: fp.current, LastFetchedEpoch: fp.lastEpoch, Replica: f.replica, Unable: fp.unable}
+		f.read = broker.ReadRequest{Offset: fp.offset, CurrentEpoch: fp.current, LastFetchedEpoch: fp.lastEpoch, Replica: f.replica, Unable: fp.unable, Assigned: fp.assigned}
 		fp.p.Acknowledge(&f.read)
 	}
 }

@@ -3,6 +3,7 @@
 package gateway
 
 import (
+	"encoding/binary"
 	"strings"
 	"sync"
 
@@ -53,7 +54,8 @@ type fetchPart struct {
 	seen                uint64 // the last full request that named it
 	toldHW, toldStart   record.Offset
 	toldBefore, removed bool
-	unable              bool // a follower that cannot append: it is not read for
+	unable              bool              // a follower that cannot append: it is not read for
+	assigned            metadata.Revision // of the topic that a follower knows its assignment by
 
 	// queued, next and prev are guarded by set.mu.
 	queued     bool
@@ -174,8 +176,15 @@ func (s *fetchSet) put(key fetchKey, p *kmsg.FetchRequestTopicPartition) *fetchP
 	}
 	if s.replica {
 		s.named = append(s.named, fp)
-		fp.unable = false
-		p.UnknownTags.Each(func(tag uint32, _ []byte) { fp.unable = fp.unable || tag == broker.UnableTag })
+		fp.unable, fp.assigned = false, 0
+		p.UnknownTags.Each(func(tag uint32, value []byte) {
+			switch {
+			case tag == broker.UnableTag:
+				fp.unable = true
+			case tag == broker.AssignedTag && len(value) == 8:
+				fp.assigned = metadata.Revision(binary.BigEndian.Uint64(value))
+			}
+		})
 	}
 	fp.offset = record.Offset(p.FetchOffset)
 	fp.maxBytes = max(int(p.PartitionMaxBytes), 0)
