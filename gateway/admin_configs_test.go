@@ -135,6 +135,19 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 	x.do("bad topic name", 1, incrementalRequest(false, topicResource, "a b", configOp{"flush.ms", set, str("77")}))
 	x.do("empty topic name", 1, incrementalRequest(false, topicResource, "", configOp{"flush.ms", set, str("77")}))
 
+	topicOp("spelled otherwise", configOp{"retention.ms", set, str(" 007 ")}, configOp{"cleanup.policy", set, str("compact, delete")}, configOp{"min.cleanable.dirty.ratio", set, str("1")})
+	x.inForce("t", "retention.ms")
+	x.inForce("t", "cleanup.policy")
+	x.inForce("t", "min.cleanable.dirty.ratio")
+	metricsOp := func(name string, op configOp) {
+		x.do(name, 1, incrementalRequest(true, metricsResource, "m", op))
+	}
+	metricsOp("client metrics", configOp{"interval.ms", set, str("1000")})
+	metricsOp("client metrics, unknown key", configOp{"nosuch", set, str("1000")})
+	metricsOp("client metrics, no interval", configOp{"interval.ms", set, str("soon")})
+	metricsOp("client metrics, match", configOp{"match", set, str("client_id=a.*")})
+	metricsOp("client metrics, bad match", configOp{"match", set, str("x")})
+
 	brokerOp := func(name, broker string, ops ...configOp) {
 		x.do(name, 1, incrementalRequest(true, brokerResource, broker, ops...))
 	}

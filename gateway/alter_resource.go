@@ -4,6 +4,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"maps"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -44,7 +45,11 @@ func (s *Server) alterResource(ctx context.Context, r configResource, validateOn
 			return refuse(codeInvalidRequest, "a client-metrics subscription needs a name")
 		}
 		return s.alterOther(ctx, metadata.ConfigClient, r.name, validateOnly, func(current map[string]string) (map[string]string, error) {
-			return change(config.ClientMetricsScope, current)
+			next, err := change(config.ClientMetricsScope, current)
+			if errors.Is(err, config.ErrUnknown) { // of these Kafka says it with another code
+				return nil, refuse(codeInvalidRequest, "%v", err)
+			}
+			return next, err
 		})
 	case kmsg.ConfigResourceTypeBrokerLogger:
 		return refuse(codeInvalidRequest, "levels of loggers are altered by IncrementalAlterConfigs only")

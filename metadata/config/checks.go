@@ -4,6 +4,8 @@ package config
 
 import (
 	"errors"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -51,6 +53,22 @@ func shareReset(v string) error {
 	period, ok := strings.CutPrefix(v, "by_duration:")
 	if !ok || len(period) < 3 || period[0] != 'P' {
 		return errNotAllowed
+	}
+	return nil
+}
+
+// clientAttributes are what client metrics can choose clients by.
+var clientAttributes = []string{"client_instance_id", "client_id", "client_software_name", "client_software_version", "client_source_address", "client_source_port"}
+
+func clientMatches(v string) error {
+	for _, item := range splitList(v) {
+		name, pattern, ok := strings.Cut(item, "=")
+		if !ok || !slices.Contains(clientAttributes, strings.TrimSpace(name)) {
+			return errNotAllowed
+		}
+		if _, err := regexp.Compile(strings.TrimSpace(pattern)); err != nil {
+			return errNotAllowed
+		}
 	}
 	return nil
 }

@@ -2,6 +2,11 @@
 
 package config
 
+import (
+	"strconv"
+	"strings"
+)
+
 // Source tells where a value comes from, numbered as DescribeConfigs numbers it.
 type Source int8
 
@@ -181,5 +186,32 @@ func (d *Def) showAs(value string, show InForce) *string {
 	if show != nil {
 		value = show(d.Name, value)
 	}
+	value = d.canonical(value)
 	return &value
+}
+
+// canonical is a value as Kafka shows it, whatever spelling it was set with: tools compare what they set with what they are shown.
+func (d *Def) canonical(value string) string {
+	trimmed := strings.TrimSpace(value)
+	switch d.Type {
+	case Boolean:
+		if isTrue(value) || isFalse(value) {
+			return strings.ToLower(trimmed)
+		}
+	case Int, Short, Long:
+		if n, err := strconv.ParseInt(trimmed, 10, 64); err == nil {
+			return strconv.FormatInt(n, 10)
+		}
+	case Double:
+		if f, err := strconv.ParseFloat(trimmed, 64); err == nil {
+			s := plain(f)
+			if !strings.Contains(s, ".") {
+				s += ".0"
+			}
+			return s
+		}
+	case List:
+		return strings.Join(splitList(value), ",")
+	}
+	return value
 }

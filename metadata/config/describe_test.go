@@ -109,3 +109,41 @@ func TestDescribeGroup(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// TestDescribeCanonical: a value is shown as Kafka 4.4 shows it, whatever spelling it was set with.
+func TestDescribeCanonical(t *testing.T) {
+	for set, want := range map[string]string{
+		"retention.ms= 7 ":                          "7",
+		"retention.ms=+7":                           "7",
+		"retention.ms=007":                          "7",
+		"unclean.leader.election.enable=TRUE":       "true",
+		"cleanup.policy=compact, delete":            "compact,delete",
+		"min.cleanable.dirty.ratio=1":               "1.0",
+		"min.cleanable.dirty.ratio=0.50":            "0.5",
+		"local.retention.ms=-2":                     "-2",
+		"message.timestamp.type=LogAppendTime":      "LogAppendTime",
+		"leader.replication.throttled.replicas= * ": "*",
+	} {
+		name, value, _ := strings.Cut(set, "=")
+		over := map[string]string{name: value}
+		if _, err := ResolveTopic(over, Default()); err != nil {
+			t.Errorf("%s: %v", set, err)
+		}
+		got := describeOne(DescribeTopic(over, Default()), name)
+		if !strings.HasPrefix(got, name+"="+want+"(1) "+name+"="+want+"(1)") {
+			t.Errorf("%s is shown as %s", set, got)
+		}
+	}
+}
+
+// TestClientMatches: what chooses clients is a known attribute and a pattern.
+func TestClientMatches(t *testing.T) {
+	for value, ok := range map[string]bool{
+		"": true, "client_id=a.*": true, "client_software_name=x, client_source_port = 1": true, "x": false, "name=x": false, "client_id=(": false, "client_id": false,
+	} {
+		_, err := Replace(ClientMetricsScope, map[string]*string{"match": &value})
+		if (err == nil) != ok {
+			t.Errorf("match %q: %v", value, err)
+		}
+	}
+}

@@ -33,6 +33,6 @@ func clientMetricsDefs() []*Def {
 	return []*Def{
 		metric("metrics", List, "").maybeEmpty().noEffect().doc("Prefixes of the client metrics to collect."),
 		metric("interval.ms", Int, "300000").min(100).max(3_600_000).noEffect().doc("How often clients push their metrics."),
-		metric("match", List, "").maybeEmpty().noEffect().doc("Which clients push, as name=pattern."),
+		metric("match", List, "").maybeEmpty().must(clientMatches).noEffect().doc("Which clients push, as name=pattern."),
 	}
 }
