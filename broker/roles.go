@@ -130,12 +130,12 @@ func (b *Broker) toLookAt(image func() *metadata.Image) (img *metadata.Image, id
 			ids = append(ids, id)
 		}
 	}
-	// What is here of topics that are gone, or have fewer replicas here.
+	// What is here of topics that are gone: of those that are there all was listed above.
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for id := range b.mu.partitions {
 		_, seen := topics[id.Topic]
-		if (all || seen) && !b.assigned(img.TopicByID(id.Topic), id.Index) {
+		if t := img.TopicByID(id.Topic); (all || seen) && (t == nil || int(id.Index) >= len(t.Partitions)) {
 			ids = append(ids, id)
 		}
 	}

@@ -177,3 +177,27 @@ func TestOrphanThatCounts(t *testing.T) {
 		}
 	})
 }
+
+// TestLedElsewhereOnce: a partition that this node leads while it is assigned to others is looked at once. Twice would begin an epoch
+// twice, which ended the process.
+func TestLedElsewhereOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		p := n.topic("t", nil)
+		ctx := context.Background()
+		state, _ := n.meta.Image().Partition(p.id)
+		topic, err := n.meta.AlterAssignments(ctx, n.meta.Image().TopicByID(p.id.Topic),
+			[]metadata.AssignmentChange{{Next: metadata.Assignment{Replicas: []record.NodeID{2}}, ISR: state.ISR.Rev}})
+		check(t, err)
+		check(t, n.meta.WaitFor(ctx, topic.Rev))
+		for _, all := range []bool{false, true} {
+			n.broker.dirty.take()
+			n.broker.dirty.mu.Lock()
+			n.broker.dirty.mu.all, n.broker.dirty.mu.topics = all, map[record.TopicID]struct{}{p.id.Topic: {}}
+			n.broker.dirty.mu.Unlock()
+			if _, ids := n.broker.toLookAt(n.meta.Image); len(ids) != 1 {
+				t.Errorf("everything dirty: %v: it is looked at %d times: %v", all, len(ids), ids)
+			}
+		}
+	})
+}
