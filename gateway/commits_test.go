@@ -5,6 +5,8 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -128,6 +130,52 @@ func TestPipelinedCommits(t *testing.T) {
 		}
 		if want := fmt.Sprint([]string{"commit 0", "commit 0", "commit 0", "fetch 2", "commit 0", "fetch 7", "fetch 3"}); fmt.Sprint(got) != want {
 			t.Errorf("got  %v\nwant %v", got, want)
+		}
+	})
+}
+
+// TestCommitsBehindATurn: commits behind a request that is served in its turn are under way together as soon as it is answered, and so are
+// those that come then. A client whose connection is never empty would send one at a time for ever after its first such request.
+func TestCommitsBehindATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		n.topic("t", 1, nil)
+		one, two := n.twoShards()
+		c := n.dial()
+		check(t, n.server.groups.reads.Acquire(t.Context(), maxGroupReads))
+		fetch := fetchOf(one)
+		first := c.send(pipedFetch, fetch)
+		commits := map[int32]*kmsg.OffsetCommitRequest{}
+		commit := func(id string) {
+			req := commitOf(id, 1)
+			commits[c.send(pipedCommit, req)] = req
+		}
+		commit(one)
+		commit(two)
+		commit(one)
+		synctest.Wait()
+		if got := n.waitingCommits(); got != 0 {
+			t.Errorf("%d commits are under way before what was sent first", got)
+		}
+		release := n.holdWrites()
+		n.server.groups.reads.Release(maxGroupReads)
+		synctest.Wait()
+		if got := n.waitingCommits(); got != 3 {
+			t.Errorf("%d commits are under way, want the three behind the fetch", got)
+		}
+		commit(two)
+		synctest.Wait()
+		if got := n.waitingCommits(); got != 4 {
+			t.Errorf("%d commits are under way, want the one that came later, too", got)
+		}
+		release()
+		if got := fetchedOffset(c.receive(first, fetch)); got != -1 {
+			t.Errorf("offset %d", got)
+		}
+		for _, correlation := range slices.Sorted(maps.Keys(commits)) {
+			if code := commitCode(c.receive(correlation, commits[correlation])); code != codeNone {
+				t.Errorf("a commit: %d", code)
+			}
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,11 @@ type conn struct {
 	memory   *semaphore.Weighted // of this connection's requests in flight (G4)
 	queue    chan *call          // started, not answered; closed by the reader
 	open     atomic.Int32        // calls in queue or being answered
-	inTurn   atomic.Int32        // those of them that are served in their turn
+	// turns are those of them that were not started, in order: the first is served in its turn, the others stand behind it.
+	turns struct {
+		sync.Mutex
+		calls []*call
+	}
 	// mutedUntil, in nanoseconds since the server's start: until then nothing is read or answered. The writer sets it.
 	mutedUntil atomic.Int64
 	answered   chan struct{} // told by the writer when no call is open any more, if the reader asked
@@ -77,7 +82,7 @@ type call struct {
 	keepFrame bool
 	produce   *produceCall
 	fetch     *kmsg.FetchRequest
-	// answer is of a call that was begun; inTurn: it is served in its turn only.
+	// answer is of a call that was begun; inTurn: it is not started, and among the connection's turns.
 	answer func() (kmsg.Response, error)
 	inTurn bool
 	// unsupported: an ApiVersions request above our version.
@@ -181,13 +186,46 @@ func (c *conn) start(cl *call) {
 	switch {
 	case cl.api.start != nil && !cl.unsupported:
 		cl.api.start(c.s, c.ctx, cl)
-	case cl.api.begin != nil && c.inTurn.Load() == 0:
-		cl.answer = cl.api.begin(c.s, c.ctx, &cl.Request)
+	case c.queueUp(cl):
+		return
 	default:
-		cl.inTurn = true
-		c.inTurn.Add(1)
+		c.begin(cl)
 	}
 	cl.busy += cl.since(began)
+}
+
+func (c *conn) begin(cl *call) { cl.answer = cl.api.begin(c.s, c.ctx, &cl.Request) }
+
+// queueUp puts a call among the turns, unless it can be begun and nothing stands before it. Only the reader adds to them.
+func (c *conn) queueUp(cl *call) bool {
+	c.turns.Lock()
+	defer c.turns.Unlock()
+	if cl.api.begin != nil && len(c.turns.calls) == 0 {
+		return false
+	}
+	cl.inTurn = true
+	c.turns.calls = append(c.turns.calls, cl)
+	return true
+}
+
+// nextTurns takes the call off the turns that the writer has answered, and begins what stood behind it, up to the next one that has to be
+// served in its turn. What is being begun stays there, so that the reader begins nothing before it.
+func (c *conn) nextTurns() {
+	c.turns.Lock()
+	defer c.turns.Unlock()
+	for {
+		c.turns.calls = slices.Delete(c.turns.calls, 0, 1)
+		if len(c.turns.calls) == 0 || c.turns.calls[0].api.begin == nil {
+			return
+		}
+		cl := c.turns.calls[0]
+		c.turns.Unlock()
+		began := cl.clock()
+		c.begin(cl)
+		cl.inTurn = false
+		cl.busy += cl.since(began)
+		c.turns.Lock()
+	}
 }
 
 // next reads one request, whose memory is admitted before its body is read (G4).
@@ -385,8 +423,8 @@ func (c *conn) write() (err error) {
 			cl.keepFrame = true
 		}
 		c.finished(cl)
-		if cl.inTurn {
-			c.inTurn.Add(-1)
+		if cl.inTurn && err == nil {
+			c.nextTurns()
 		}
 		if c.open.Add(-1) == 0 && c.asked.Load() {
 			select {
@@ -445,9 +483,6 @@ func (c *conn) serve(cl *call, a *answer) error {
 
 // outcome serves a call whose turn has come, as far as that is not done already.
 func (c *conn) outcome(cl *call) (kmsg.Response, error) {
-	if cl.answer == nil && cl.api.begin != nil {
-		cl.answer = cl.api.begin(c.s, c.ctx, &cl.Request)
-	}
 	if cl.answer != nil {
 		return cl.answer()
 	}

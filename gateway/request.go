@@ -29,7 +29,7 @@ type Request struct {
 type handlerFunc func(s *Server, ctx context.Context, r *Request) (kmsg.Response, error)
 
 // beginFunc begins to serve a request and returns what waits for the outcome and gives the answer. It runs in the reader when nothing
-// before it on the connection waits for its turn, so it must not take long; else when the turn has come.
+// before it on the connection waits for its turn, else in the writer as soon as that has been answered, so it must not take long.
 type beginFunc func(s *Server, ctx context.Context, r *Request) (finish func() (kmsg.Response, error))
 
 // api is one row of the API table.
