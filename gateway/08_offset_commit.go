@@ -20,10 +20,10 @@ func (s *Server) beginOffsetCommit(ctx context.Context, r *Request) func() (kmsg
 	req := r.Body.(*kmsg.OffsetCommitRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
 	now := time.Now()
-	c := commitRequest{now: now, maxMetadata: s.broker.Config().OffsetMetadataMaxBytes}
+	c := commitRequest{now: metadata.MillisOf(now), maxMetadata: s.broker.Config().OffsetMetadataMaxBytes}
 	find := s.offsetTopics(ctx)
 	if r.Version <= 4 && req.RetentionTimeMillis >= 0 {
-		c.expires = now.Add(time.Duration(req.RetentionTimeMillis) * time.Millisecond)
+		c.expires = metadata.MillisOf(now.Add(time.Duration(req.RetentionTimeMillis) * time.Millisecond))
 	}
 	resp.Topics = make([]kmsg.OffsetCommitResponseTopic, len(req.Topics))
 	for i := range req.Topics {
@@ -110,8 +110,8 @@ func (o *offsetTopics) topic(byID bool, name string, id record.TopicID) (*metada
 
 // commitRequest gathers what a request commits, by key.
 type commitRequest struct {
-	now         time.Time
-	expires     time.Time
+	now         metadata.UnixMillis
+	expires     metadata.UnixMillis // 0: none
 	maxMetadata int
 	partitions  int
 	edits       []chunkEdit
@@ -122,7 +122,7 @@ type commitRequest struct {
 func (c *commitRequest) add(t *metadata.Topic, p *kmsg.OffsetCommitRequestTopicPartition, left int) Code {
 	o := metadata.CommittedOffset{
 		Partition: p.Partition, Offset: record.Offset(p.Offset), LeaderEpoch: record.Epoch(p.LeaderEpoch),
-		Committed: c.now.Truncate(time.Millisecond), Expires: c.expires,
+		Committed: c.now, Expires: c.expires,
 	}
 	if p.Metadata != nil {
 		o.Metadata = *p.Metadata

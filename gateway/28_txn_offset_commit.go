@@ -77,7 +77,7 @@ func txnCommitCode(err error, version int16) Code {
 
 // gatherTxnOffsets finds what is to be committed, and answers for what cannot be.
 func (s *Server) gatherTxnOffsets(ctx context.Context, version int16, req *kmsg.TxnOffsetCommitRequest, c *txnCommit) (out []kmsg.TxnOffsetCommitResponseTopic) {
-	now := time.Now().Truncate(time.Millisecond)
+	now := metadata.MillisOf(time.Now())
 	maxMetadata, partitions := s.broker.Config().OffsetMetadataMaxBytes, 0
 	find := s.offsetTopics(ctx)
 	for i := range req.Topics {

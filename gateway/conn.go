@@ -258,7 +258,7 @@ func (c *conn) preamble() (preamble, *api, error) {
 	if err := c.await(); err != nil {
 		return p, nil, err
 	}
-	if err := c.deadline(time.Now().Add(frameStall)); err != nil {
+	if err := c.deadline(time.Now().Add(frameStall), 4+minFrame); err != nil {
 		return p, nil, err
 	}
 	head, err := c.br.Peek(4 + minFrame)
@@ -294,7 +294,7 @@ func (c *conn) await() error {
 		if idle := c.s.broker.Config().ConnectionsMaxIdle; idle >= 0 {
 			until = time.Now().Add(idle)
 		}
-		if err := c.deadline(until); err != nil {
+		if err := c.deadline(until, 4); err != nil {
 			return err
 		}
 		_, err := c.br.Peek(4)
@@ -314,10 +314,13 @@ func (c *conn) await() error {
 	}
 }
 
-// deadline sets the read deadline unless reading was stopped, which stopReading says after it cancelled readCtx.
-func (c *conn) deadline(t time.Time) error {
-	if err := c.nc.SetReadDeadline(t); err != nil {
-		return err
+// deadline sets the read deadline for n bytes unless they are there already, or reading was stopped, which stopReading says after it
+// cancelled readCtx.
+func (c *conn) deadline(t time.Time, n int) error {
+	if c.br.Buffered() < n {
+		if err := c.nc.SetReadDeadline(t); err != nil {
+			return err
+		}
 	}
 	if c.readCtx.Err() != nil {
 		return c.stopped()
@@ -366,7 +369,7 @@ func (c *conn) body(cl *call, p preamble) error {
 	b := cl.frame.b[:n]
 	if c.br.Buffered() < n {
 		allowed := frameStall + time.Duration(n)*time.Second/frameMinRate
-		if err := c.deadline(time.Now().Add(allowed)); err != nil {
+		if err := c.deadline(time.Now().Add(allowed), n); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ package gateway
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -38,8 +39,8 @@ type shard struct {
 	tokens   group.Token
 	commits  int // waiting
 	flying   *groupBatch
-	written  chan error
-	revision metadata.Revision // of the transaction that written tells of
+	written  chan metadata.ShardResult // what became of it
+	revision metadata.Revision         // of the transaction that wrote it
 	sweepAt  time.Time
 
 	txns *txnTerm // the shard's transactional ids, which have their own goroutines
@@ -80,7 +81,7 @@ type offsetChunk struct {
 func newShard(c *coordinators, session *metadata.Session, co metadata.Coordination) *shard {
 	sh := &shard{
 		c: c, co: co, session: session, inputs: make(chan func(time.Time), maxShardInputs), topicsGone: make(chan struct{}, 1),
-		leave: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{}), written: make(chan error, 1),
+		leave: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{}), written: make(chan metadata.ShardResult, 1),
 		groups: map[string]*groupEntry{}, waiters: map[group.Token]func(group.Output){},
 	}
 	sh.txns, sh.behind = newTxnTerm(sh), map[string]*behindGroup{}
@@ -151,12 +152,18 @@ func hear[T any](ctx context.Context, deadline time.Time, sh *shard, answer <-ch
 		return v, nil
 	default:
 	}
-	ctx, cancel := until(ctx, deadline)
-	defer cancel()
+	var late <-chan time.Time
+	if !deadline.IsZero() {
+		t := time.NewTimer(time.Until(deadline))
+		defer t.Stop()
+		late = t.C
+	}
 	select {
 	case v := <-answer:
 		return v, nil
 	case <-sh.done:
+	case <-late:
+		return none, context.DeadlineExceeded
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	}
@@ -267,12 +274,13 @@ func (sh *shard) load(ctx context.Context) error {
 func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bool, err error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var alarm time.Time // what timer is set to
 	inputs, leave := sh.inputs, sh.leave
 	var flushed <-chan time.Time
 	leaving := false
 	for {
 		if sh.flying == nil {
-			sh.write(ctx, writer)
+			sh.write(ctx)
 		}
 		if leaving && sh.flying == nil && len(sh.queue) == 0 {
 			// With the metadata store away the outcome stays unknown, and the end of this node's registration gives the shard up.
@@ -281,28 +289,33 @@ func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bo
 			err := sh.c.s.meta.ReleaseShard(rctx, sh.co)
 			return err == nil, err
 		}
-		timer.Reset(time.Until(sh.nextDeadline()))
+		if at := sh.nextDeadline(); at != alarm {
+			alarm = at
+			timer.Reset(time.Until(at))
+		}
 		select {
 		case fn := <-inputs:
 			began := time.Now()
 			fn(began)
 			sh.c.metrics.processingTime.observe(time.Since(began))
-		case err := <-sh.written:
-			if err != nil {
-				if ctx.Err() != nil {
-					return false, nil
-				}
-				if !sh.setAside(err) {
-					return false, err
-				}
-				if b := sh.flying; b.needed() {
-					writer.Go(func() { sh.written <- sh.send(ctx, b) })
-					continue
-				}
-				sh.revision = 0
+		case res := <-sh.written:
+			switch err := res.Err; {
+			case err == nil:
+			case ctx.Err() != nil:
+				return false, nil
+			case errors.Is(err, metadata.ErrUnavailable) && !errors.Is(err, metadata.ErrUnknown):
+				sh.sendAgain(ctx, writer)
+				continue
+			case !sh.setAside(err):
+				return false, err // the shard is loaded anew
+			case sh.flying.needed():
+				sh.send(ctx)
+				continue
 			}
+			sh.revision = res.Revision // 0 where nothing is left to be written
 			sh.wrote()
 		case <-timer.C:
+			alarm = time.Time{}
 			sh.tick(time.Now())
 		case <-sh.topicsGone:
 			sh.dropGoneTopics()
