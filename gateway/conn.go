@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,8 @@ type conn struct {
 
 	// Of the writer goroutine only:
 	timer      *time.Timer
+	unsent     *buffer   // whole answers that go out with the next one
+	unsentFor  int32     // calls that are over, but for the sending of their answers
 	fetchBytes int       // of the last fetch answer: the first guess for the next one's buffer
 	plain      *fetchSet // subscriptions of sessionless fetches, kept between them
 	cold       sync.WaitGroup
@@ -83,7 +86,7 @@ type call struct {
 	produce   *produceCall
 	fetch     *kmsg.FetchRequest
 	// answer is of a call that was begun; inTurn: it is not started, and among the connection's turns.
-	answer func() (kmsg.Response, error)
+	answer *begun
 	inTurn bool
 	// unsupported: an ApiVersions request above our version.
 	unsupported bool
@@ -415,7 +418,7 @@ func (c *conn) finished(cl *call) {
 
 // write answers the queued calls in order until the reader closes the queue or an answer cannot be given.
 func (c *conn) write() (err error) {
-	for cl := range c.queue {
+	for cl := c.nextCall(&err); cl != nil; cl = c.nextCall(&err) {
 		if err == nil {
 			c.holdBack()
 			err = c.answer(cl)
@@ -429,14 +432,90 @@ func (c *conn) write() (err error) {
 		if cl.inTurn && err == nil {
 			c.nextTurns()
 		}
-		if c.open.Add(-1) == 0 && c.asked.Load() {
-			select {
-			case c.answered <- struct{}{}:
-			default:
-			}
+		if c.unsentFor++; c.unsent == nil {
+			c.sent()
 		}
 	}
 	return err
+}
+
+// nextCall gives the call whose turn has come; nil: the reader has ended. Answers are held back only as long as the next one is there too:
+// those of commits become known by the dozen, when a transaction is through.
+func (c *conn) nextCall(err *error) (cl *call) {
+	if c.unsent == nil {
+		return <-c.queue
+	}
+	select {
+	case cl = <-c.queue:
+		if !cl.ready() {
+			runtime.Gosched() // what has just become known may not have been told yet
+		}
+		if cl.ready() {
+			return cl
+		}
+		c.flush(err)
+		return cl
+	default:
+		c.flush(err)
+		return <-c.queue
+	}
+}
+
+// ready tells that the call is answered without waiting for anything.
+func (c *call) ready() bool { return c != nil && c.answer != nil && c.answer.ready() }
+
+// send sends an answer, or holds it back for the next ones.
+func (c *conn) send(cl *call, a *answer) (err error) {
+	if cl.answer != nil && cl.throttle == 0 {
+		return c.hold(a)
+	}
+	if c.unsent != nil {
+		if c.flush(&err); err != nil {
+			return err
+		}
+	}
+	return a.write(c.nc)
+}
+
+// hold keeps an answer back for the next ones, unless there are many already.
+func (c *conn) hold(a *answer) (err error) {
+	if err := a.frame(); err != nil {
+		return err
+	}
+	if c.unsent == nil {
+		c.unsent = getBuffer(minPooled)
+	}
+	c.unsent.b = append(c.unsent.b, a.parts[0]...)
+	if len(c.unsent.b) >= maxUnsent {
+		c.flush(&err)
+	}
+	return err
+}
+
+// flush sends the answers that were held back. With an error nothing is sent any more.
+func (c *conn) flush(err *error) {
+	if *err == nil {
+		if *err = c.nc.SetWriteDeadline(writeDeadline(len(c.unsent.b))); *err == nil {
+			_, *err = c.nc.Write(c.unsent.b)
+		}
+		if *err != nil {
+			c.abort()
+		}
+	}
+	c.unsent.put()
+	c.unsent = nil
+	c.sent()
+}
+
+// sent tells the reader that nothing is left to be done for the calls that were answered.
+func (c *conn) sent() {
+	if c.open.Add(-c.unsentFor) == 0 && c.asked.Load() {
+		select {
+		case c.answered <- struct{}{}:
+		default:
+		}
+	}
+	c.unsentFor = 0
 }
 
 // answer serves one call and writes what came out.
@@ -456,7 +535,7 @@ func (c *conn) answer(cl *call) error {
 	if cl.throttle > 0 {
 		c.mute(served, cl.throttle) // before the peer can know the answer
 	}
-	if err := a.write(c.nc); err != nil {
+	if err := c.send(cl, a); err != nil {
 		return err
 	}
 	c.s.metrics.request(cl, a, began, served)
@@ -487,7 +566,7 @@ func (c *conn) serve(cl *call, a *answer) error {
 // outcome serves a call whose turn has come, as far as that is not done already.
 func (c *conn) outcome(cl *call) (kmsg.Response, error) {
 	if cl.answer != nil {
-		return cl.answer()
+		return cl.answer.finish()
 	}
 	return cl.api.serve(c.s, c.ctx, &cl.Request)
 }

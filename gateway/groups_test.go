@@ -487,7 +487,8 @@ func TestCommitQueue(t *testing.T) {
 
 // commitOffsets commits and waits for the outcome.
 func (s *Server) commitOffsets(ctx context.Context, id string, who group.Committer, edits []chunkEdit) error {
-	return s.beginCommit(ctx, id, who, edits)()
+	outcome, _ := s.beginCommit(ctx, id, who, edits)
+	return outcome()
 }
 
 // metric is the value of a gauge or a counter whose labels' values are these.
