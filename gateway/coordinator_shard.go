@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,7 @@ import (
 )
 
 // shard is one term of coordinating a shard's groups: one goroutine, which alone touches them. Requests come as functions for
-// it to call; at most one transaction is on its way, and what waits meanwhile goes into the next.
+// it to call. At most one transaction of a group is on its way, and what waits meanwhile goes into the next.
 type shard struct {
 	c          *coordinators
 	co         metadata.Coordination
@@ -32,16 +33,15 @@ type shard struct {
 	overOnce   sync.Once
 
 	// Of the shard's goroutine only:
-	groups   map[string]*groupEntry
-	timers   groupTimers
-	queue    []*groupEntry // with something to write, in order of arrival
-	waiters  map[group.Token]func(group.Output)
-	tokens   group.Token
-	commits  int // waiting
-	flying   *groupBatch
-	written  chan metadata.ShardResult // what became of it
-	revision metadata.Revision         // of the transaction that wrote it
-	sweepAt  time.Time
+	groups  map[string]*groupEntry
+	timers  groupTimers
+	queue   []*groupEntry // with something to write, in order of arrival
+	waiters map[group.Token]func(group.Output)
+	tokens  group.Token
+	commits int           // waiting
+	flying  []*groupBatch // on their way, of different groups
+	written chan writtenBatch
+	sweepAt time.Time
 
 	txns *txnTerm // the shard's transactional ids, which have their own goroutines
 	// behind are groups whose offsets transactions write as well: they are read again at refreshAt.
@@ -64,6 +64,7 @@ type groupEntry struct {
 	stateSent  bool
 	encoded    []byte // a state that found no room in the last transaction
 	queued     bool
+	flying     bool      // in a batch that is on its way: nothing else is decided on the group until its outcome is known
 	at         time.Time // when it has something to do by time alone
 	index      int       // among the timers, -1: not there
 	// For the metrics: the state and the epoch of a consumer group that were seen last, and since when it has not been stable.
@@ -81,7 +82,7 @@ type offsetChunk struct {
 func newShard(c *coordinators, session *metadata.Session, co metadata.Coordination) *shard {
 	sh := &shard{
 		c: c, co: co, session: session, inputs: make(chan func(time.Time), maxShardInputs), topicsGone: make(chan struct{}, 1),
-		leave: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{}), written: make(chan metadata.ShardResult, 1),
+		leave: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{}), written: make(chan writtenBatch, maxShardFlights),
 		groups: map[string]*groupEntry{}, waiters: map[group.Token]func(group.Output){},
 	}
 	sh.txns, sh.behind = newTxnTerm(sh), map[string]*behindGroup{}
@@ -279,10 +280,8 @@ func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bo
 	var flushed <-chan time.Time
 	leaving := false
 	for {
-		if sh.flying == nil {
-			sh.write(ctx)
-		}
-		if leaving && sh.flying == nil && len(sh.queue) == 0 {
+		sh.write(ctx)
+		if leaving && len(sh.flying) == 0 && len(sh.queue) == 0 {
 			// With the metadata store away the outcome stays unknown, and the end of this node's registration gives the shard up.
 			rctx, cancel := context.WithTimeout(ctx, shardReleaseWait)
 			defer cancel()
@@ -304,16 +303,16 @@ func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bo
 			case ctx.Err() != nil:
 				return false, nil
 			case errors.Is(err, metadata.ErrUnavailable) && !errors.Is(err, metadata.ErrUnknown):
-				sh.sendAgain(ctx, writer)
+				sh.sendAgain(ctx, writer, res.batch)
 				continue
-			case !sh.setAside(err):
+			case !sh.setAside(res.batch, err):
 				return false, err // the shard is loaded anew
-			case sh.flying.needed():
-				sh.send(ctx)
+			case res.batch.needed():
+				sh.send(ctx, res.batch)
 				continue
 			}
-			sh.revision = res.Revision // 0 where nothing is left to be written
-			sh.wrote()
+			sh.flying = slices.DeleteFunc(sh.flying, func(b *groupBatch) bool { return b == res.batch })
+			sh.wrote(res.batch, res.Revision)
 		case <-timer.C:
 			alarm = time.Time{}
 			sh.tick(time.Now())
@@ -402,7 +401,7 @@ func (sh *shard) enqueue(e *groupEntry) {
 
 // forget drops a group of which nothing is stored and that nobody has joined.
 func (sh *shard) forget(e *groupEntry) {
-	if e.unused() && e.rev == 0 && len(e.chunks) == 0 && len(e.changes) == 0 && !e.queued && !e.stateSent && !e.unsaved() {
+	if e.unused() && e.rev == 0 && len(e.chunks) == 0 && len(e.changes) == 0 && !e.queued && !e.flying && !e.stateSent && !e.unsaved() {
 		delete(sh.groups, e.id)
 		if e.index >= 0 {
 			heap.Remove(&sh.timers, e.index)

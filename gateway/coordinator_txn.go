@@ -12,8 +12,7 @@ import (
 	"github.com/varve/varve/metadata"
 )
 
-// groupWriter sends what this node's shards have to write. Each shard has one change under way at most; what waits of all of them when a
-// transaction can be sent shares it: a transaction costs the store much, a further change in it little. There is no timer: with
+// groupWriter sends what this node's shards have to write. What waits of all of them when a transaction can be sent shares it: a transaction costs the store much, a further change in it little. There is no timer: with
 // nothing under way a change leaves at once.
 type groupWriter struct {
 	meta  *metadata.Store
@@ -42,7 +41,7 @@ type shardWrite struct {
 	ctx        context.Context // of the shard's term
 	change     metadata.ShardChange
 	ops, bytes int
-	result     chan<- metadata.ShardResult // has room for it
+	done       func(metadata.ShardResult) // does not wait
 }
 
 func newGroupWriter(meta *metadata.Store, slots *semaphore.Weighted) *groupWriter {
@@ -57,9 +56,9 @@ func (w *groupWriter) close() {
 	w.wg.Wait()
 }
 
-// submit has a shard's change made. result has room for what becomes of it; nothing comes when ctx has ended before it was sent.
-func (w *groupWriter) submit(ctx context.Context, sc metadata.ShardChange, result chan<- metadata.ShardResult) {
-	p := &shardWrite{ctx: ctx, change: sc, result: result}
+// submit has a shard's change made, and calls done with what became of it, which must not wait: never, when ctx ended before it was sent.
+func (w *groupWriter) submit(ctx context.Context, sc metadata.ShardChange, done func(metadata.ShardResult)) {
+	p := &shardWrite{ctx: ctx, change: sc, done: done}
 	p.ops, p.bytes = sc.Cost()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,6 +141,6 @@ func (w *groupWriter) execute(batch []*shardWrite) {
 	results := w.meta.ChangeShards(w.ctx, changes)
 	w.flushed.observe(time.Since(began))
 	for i, r := range results {
-		batch[i].result <- r
+		batch[i].done(r)
 	}
 }

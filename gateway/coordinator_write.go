@@ -93,48 +93,56 @@ func (sh *shard) admit(e *groupEntry, c *offsetChange) {
 
 // write sends the next transaction, if anything waits.
 func (sh *shard) write(ctx context.Context) {
-	for sh.flying == nil && len(sh.queue) > 0 {
+	for len(sh.flying) < maxShardFlights && len(sh.queue) > 0 {
 		b := sh.gather()
-		sh.flying = b
-		if !b.needed() {
-			sh.revision = 0
-			sh.wrote() // only refused or empty changes: nothing is to be written
-			continue
+		switch {
+		case len(b.parts) == 0:
+			return // more of groups that are on their way
+		case !b.needed():
+			sh.wrote(b, 0) // only refused or empty changes: nothing is to be written
+		default:
+			sh.flying = append(sh.flying, b)
+			sh.send(ctx, b)
 		}
-		sh.send(ctx)
 	}
+}
+
+// writtenBatch is what became of a batch.
+type writtenBatch struct {
+	batch *groupBatch
+	metadata.ShardResult
 }
 
 func (b *groupBatch) needed() bool {
 	return slices.ContainsFunc(b.parts, func(p batchPart) bool { return p.state || p.deleted || len(p.chunks) > 0 })
 }
 
-// send has the batch on its way written.
-func (sh *shard) send(ctx context.Context) {
-	sh.c.writer.submit(ctx, metadata.ShardChange{Coordination: sh.co, Groups: sh.flying.changes}, sh.written)
+// send has a batch written. written has room for each that is on its way.
+func (sh *shard) send(ctx context.Context, b *groupBatch) {
+	change := metadata.ShardChange{Coordination: sh.co, Groups: b.changes}
+	sh.c.writer.submit(ctx, change, func(r metadata.ShardResult) { sh.written <- writtenBatch{b, r} })
 }
 
 // sendAgain sends what the store surely did not do, the same and after a pause: nothing else is decided on these groups meanwhile.
-func (sh *shard) sendAgain(ctx context.Context, writer *sync.WaitGroup) {
-	again := metadata.ShardChange{Coordination: sh.co, Groups: sh.flying.changes}
+func (sh *shard) sendAgain(ctx context.Context, writer *sync.WaitGroup, b *groupBatch) {
 	writer.Go(func() {
 		if pause(ctx, groupRetry) {
-			sh.c.writer.submit(ctx, again, sh.written)
+			sh.send(ctx, b)
 		}
 	})
 }
 
-// gather makes a batch of what waits, group by group.
+// gather makes a batch of what waits, group by group, but for groups that are on their way.
 func (sh *shard) gather() *groupBatch {
 	b := new(groupBatch)
 	var rest []*groupEntry
 	for i, e := range sh.queue {
-		e.queued = false
 		if b.ops >= maxGroupTxnOps-1 || b.bytes >= maxGroupTxnBytes {
 			rest = append(rest, sh.queue[i:]...)
 			break
 		}
-		if !sh.gatherGroup(b, e) {
+		e.queued = false
+		if e.flying || !sh.gatherGroup(b, e) {
 			rest = append(rest, e)
 		}
 	}
@@ -182,6 +190,7 @@ func (sh *shard) gatherGroup(b *groupBatch, e *groupEntry) (done bool) {
 	if p.state || p.deleted {
 		e.sent, e.held, e.stateSent = append(e.sent, e.held...), nil, true
 	}
+	e.flying = true
 	b.parts = append(b.parts, p)
 	if p.state || p.deleted || len(ch.Offsets) > 0 {
 		ops, bytes := ch.Cost()
@@ -404,18 +413,17 @@ func (c *chunkEdit) replaces(old []metadata.CommittedOffset) bool {
 	return k == len(old) && len(c.set) > 0 && len(c.drop)+len(c.stale) == 0
 }
 
-// wrote takes in that the batch on its way is stored.
-func (sh *shard) wrote() {
-	b := sh.flying
-	sh.flying = nil
+// wrote takes in that a batch is stored, as of the revision; 0: nothing was to be stored.
+func (sh *shard) wrote(b *groupBatch, at metadata.Revision) {
 	for i := range b.parts {
 		p := &b.parts[i]
 		e := p.e
+		e.flying = false
 		switch {
 		case p.deleted:
 			e.rev, e.pages = 0, 0
 		case p.state:
-			e.rev, e.pages = sh.revision, p.pages
+			e.rev, e.pages = at, p.pages
 		}
 		m := sh.c.metrics
 		m.commits.Add(float64(p.committed))
@@ -425,7 +433,7 @@ func (sh *shard) wrote() {
 			if len(put.list) == 0 {
 				delete(e.chunks, put.id)
 			} else {
-				e.chunks[put.id] = &offsetChunk{rev: sh.revision, list: put.list}
+				e.chunks[put.id] = &offsetChunk{rev: at, list: put.list}
 			}
 		}
 		if p.state || p.deleted {

@@ -270,7 +270,7 @@ func (sh *shard) reread(id string, b *behindGroup) {
 // caughtUp takes up what was read; what this shard has written since is newer. false: changes that were decided on what was known go first.
 func (sh *shard) caughtUp(now time.Time, id string, chunks []metadata.Offsets) bool {
 	e := sh.entry(id, now)
-	if sh.flying != nil && sh.flying.has(e) || len(e.changes) > 0 {
+	if e.flying || len(e.changes) > 0 {
 		return false
 	}
 	for _, o := range chunks {
@@ -285,9 +285,9 @@ func (sh *shard) caughtUp(now time.Time, id string, chunks []metadata.Offsets) b
 
 // setAside takes a group's offsets out of the batch that was refused for them: a transaction ended after they were read. Who commits them hears
 // that nothing was done; the shard's other groups must not lose their coordinator for it. false: that is not why it was refused.
-func (sh *shard) setAside(err error) bool {
+func (sh *shard) setAside(b *groupBatch, err error) bool {
 	id, ok := metadata.ConflictingGroup(err)
-	behind, b := sh.behind[id], sh.flying
+	behind := sh.behind[id]
 	if !ok || behind == nil {
 		return false
 	}
@@ -313,13 +313,4 @@ func (sh *shard) setAside(err error) bool {
 	}
 	sh.reread(id, behind)
 	return true
-}
-
-func (b *groupBatch) has(e *groupEntry) bool {
-	for i := range b.parts {
-		if b.parts[i].e == e {
-			return true
-		}
-	}
-	return false
 }
