@@ -16,14 +16,13 @@ import (
 
 // beginOffsetCommit hands offsets of a group to its coordinator, for its members or, while it has none, for whoever names it. Commits of
 // a connection reach it in their order, and it does not wait for one before it takes the next.
-func (s *Server) beginOffsetCommit(ctx context.Context, r *Request) func() (kmsg.Response, error) {
+func (s *Server) beginOffsetCommit(ctx context.Context, r *Request) *begun {
 	req := r.Body.(*kmsg.OffsetCommitRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
-	now := time.Now()
-	c := commitRequest{now: now, maxMetadata: s.broker.Config().OffsetMetadataMaxBytes}
+	c := commitRequest{maxMetadata: s.broker.Config().OffsetMetadataMaxBytes}
 	find := s.offsetTopics(ctx)
 	if r.Version <= 4 && req.RetentionTimeMillis >= 0 {
-		c.expires = now.Add(time.Duration(req.RetentionTimeMillis) * time.Millisecond)
+		c.expires = metadata.MillisOf(time.Now().Add(time.Duration(req.RetentionTimeMillis) * time.Millisecond))
 	}
 	resp.Topics = make([]kmsg.OffsetCommitResponseTopic, len(req.Topics))
 	for i := range req.Topics {
@@ -41,8 +40,8 @@ func (s *Server) beginOffsetCommit(ctx context.Context, r *Request) func() (kmsg
 		}
 	}
 	who := group.Committer{MemberID: req.MemberID, Instance: req.InstanceID, Generation: group.Generation(req.Generation), OldVersion: r.Version < 9}
-	outcome := s.beginCommit(ctx, req.Group, who, c.edits)
-	return func() (kmsg.Response, error) {
+	outcome, ready := s.beginCommit(ctx, req.Group, who, c.edits)
+	return &begun{ready, func() (kmsg.Response, error) {
 		code := groupCode(outcome())
 		if code == codeGroupIDNotFound && r.Version < 9 {
 			code = codeIllegalGeneration // what clients of that time know
@@ -51,7 +50,7 @@ func (s *Server) beginOffsetCommit(ctx context.Context, r *Request) func() (kmsg
 			failCommit(resp, code)
 		}
 		return resp, nil
-	}
+	}}
 }
 
 // failCommit gives the code to every partition that has none.
@@ -110,8 +109,7 @@ func (o *offsetTopics) topic(byID bool, name string, id record.TopicID) (*metada
 
 // commitRequest gathers what a request commits, by key.
 type commitRequest struct {
-	now         time.Time
-	expires     time.Time
+	expires     metadata.UnixMillis // 0: none
 	maxMetadata int
 	partitions  int
 	edits       []chunkEdit
@@ -160,11 +158,12 @@ func (c *commitRequest) edit(id metadata.ChunkID, room int) *chunkEdit {
 	return &c.edits[i]
 }
 
-// beginCommit hands a commit to the group's coordinator, which checks and stores it. outcome waits for that.
-func (s *Server) beginCommit(ctx context.Context, id string, who group.Committer, edits []chunkEdit) (outcome func() error) {
+// beginCommit hands a commit to the group's coordinator, which checks and stores it. outcome waits for that, ready tells
+// that it is known.
+func (s *Server) beginCommit(ctx context.Context, id string, who group.Committer, edits []chunkEdit) (outcome func() error, ready func() bool) {
 	sh, err := s.groups.find(id)
 	if err != nil {
-		return func() error { return err }
+		return func() error { return err }, func() bool { return true }
 	}
 	deadline := time.Now().Add(groupWait)
 	answer, err := tell(ctx, deadline, sh, func(now time.Time, reply func(error)) {
@@ -199,5 +198,5 @@ func (s *Server) beginCommit(ctx context.Context, id string, who group.Committer
 		}
 		said, err := hear(ctx, deadline, sh, answer)
 		return errors.Join(err, said)
-	}
+	}, func() bool { return err != nil || len(answer) > 0 }
 }

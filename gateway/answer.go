@@ -92,18 +92,25 @@ func (a *answer) cut() {
 	}
 }
 
-// write sends the answer: in one writev where the connection can, but for spans of files.
-func (a *answer) write(nc net.Conn) error {
-	if a.none {
-		return nil
-	}
+// frame completes the answer: its parts, with spans of files between them, are what goes over the wire.
+func (a *answer) frame() error {
 	a.cut()
 	if a.size-4 > math.MaxInt32 {
 		return fmt.Errorf("answer of %d bytes does not fit a frame", a.size)
 	}
 	binary.BigEndian.PutUint32(a.parts[0], uint32(a.size-4))
-	stall := writeStall + time.Duration(a.size)*time.Second/writeMinRate
-	if err := nc.SetWriteDeadline(time.Now().Add(stall)); err != nil {
+	return nil
+}
+
+// write sends the answer: in one writev where the connection can, but for spans of files.
+func (a *answer) write(nc net.Conn) error {
+	if a.none {
+		return nil
+	}
+	if err := a.frame(); err != nil {
+		return err
+	}
+	if err := nc.SetWriteDeadline(writeDeadline(a.size)); err != nil {
 		return err
 	}
 	rest := a.parts
@@ -139,6 +146,11 @@ func (a *answer) returnSpans() {
 		a.spans[i].Release()
 	}
 	a.spans = nil
+}
+
+// writeDeadline is when a peer has to have taken n bytes.
+func writeDeadline(n int) time.Time {
+	return time.Now().Add(writeStall + time.Duration(n)*time.Second/writeMinRate)
 }
 
 // release returns the buffers: the write is over, so nothing reads them any more (G5).

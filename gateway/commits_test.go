@@ -5,6 +5,9 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -65,9 +68,9 @@ func (n *node) waitingCommits() (waiting int) {
 	for _, sh := range shards {
 		count, err := ask(context.Background(), sh, func(_ time.Time, reply func(int)) {
 			n := sh.commits
-			if sh.flying != nil {
-				for i := range sh.flying.parts {
-					n += len(sh.flying.parts[i].replies)
+			for _, b := range sh.flying {
+				for i := range b.parts {
+					n += len(b.parts[i].replies)
 				}
 			}
 			reply(n)
@@ -128,6 +131,223 @@ func TestPipelinedCommits(t *testing.T) {
 		}
 		if want := fmt.Sprint([]string{"commit 0", "commit 0", "commit 0", "fetch 2", "commit 0", "fetch 7", "fetch 3"}); fmt.Sprint(got) != want {
 			t.Errorf("got  %v\nwant %v", got, want)
+		}
+	})
+}
+
+// TestCommitsBehindATurn: commits behind a request that is served in its turn are under way together as soon as it is answered, and so are
+// those that come then. A client whose connection is never empty would send one at a time for ever after its first such request.
+func TestCommitsBehindATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		n.topic("t", 1, nil)
+		one, two := n.twoShards()
+		c := n.dial()
+		check(t, n.server.groups.reads.Acquire(t.Context(), maxGroupReads))
+		fetch := fetchOf(one)
+		first := c.send(pipedFetch, fetch)
+		commits := map[int32]*kmsg.OffsetCommitRequest{}
+		commit := func(id string) {
+			req := commitOf(id, 1)
+			commits[c.send(pipedCommit, req)] = req
+		}
+		commit(one)
+		commit(two)
+		commit(one)
+		synctest.Wait()
+		if got := n.waitingCommits(); got != 0 {
+			t.Errorf("%d commits are under way before what was sent first", got)
+		}
+		release := n.holdWrites()
+		n.server.groups.reads.Release(maxGroupReads)
+		synctest.Wait()
+		if got := n.waitingCommits(); got != 3 {
+			t.Errorf("%d commits are under way, want the three behind the fetch", got)
+		}
+		commit(two)
+		synctest.Wait()
+		if got := n.waitingCommits(); got != 4 {
+			t.Errorf("%d commits are under way, want the one that came later, too", got)
+		}
+		release()
+		if got := fetchedOffset(c.receive(first, fetch)); got != -1 {
+			t.Errorf("offset %d", got)
+		}
+		for _, correlation := range slices.Sorted(maps.Keys(commits)) {
+			if code := commitCode(c.receive(correlation, commits[correlation])); code != codeNone {
+				t.Errorf("a commit: %d", code)
+			}
+		}
+	})
+}
+
+// TestGroupsOfAShard: groups of a shard do not wait for each other, while each of them has one change on its way. A commit that waited for
+// another group's would miss the transaction after that one too, and hold back the answers behind it.
+func TestGroupsOfAShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		n.topic("t", 1, nil)
+		ids := []string{"g"}
+		for i := 0; len(ids) <= maxShardFlights; i++ {
+			if id, shards := fmt.Sprint("g", i), n.meta.Image().Shards(); metadata.ShardOf(id, shards) == metadata.ShardOf("g", shards) {
+				ids = append(ids, id)
+			}
+		}
+		var puts []int
+		n.kv.SetFaults(memory.Faults{Txn: func(t metadata.Txn) memory.Outcome {
+			offsets := 0
+			for _, op := range t.Then {
+				if op.Kind == metadata.OpPut && strings.Contains(op.Key, "/goff/") {
+					offsets++
+				}
+			}
+			if offsets > 0 {
+				puts = append(puts, offsets)
+			}
+			return memory.Outcome{}
+		}})
+		defer n.kv.SetFaults(memory.Faults{})
+		release := n.holdWrites()
+		c := n.dial()
+		commits := map[int32]*kmsg.OffsetCommitRequest{}
+		for _, id := range append(ids, "g") {
+			req := commitOf(id, 1)
+			commits[c.send(pipedCommit, req)] = req
+			synctest.Wait()
+		}
+		release()
+		for _, correlation := range slices.Sorted(maps.Keys(commits)) {
+			if code := commitCode(c.receive(correlation, commits[correlation])); code != codeNone {
+				t.Errorf("a commit: %d", code)
+			}
+		}
+		if want := []int{maxShardFlights, 2}; !slices.Equal(puts, want) {
+			t.Errorf("offsets in each transaction: %v, want %v", puts, want)
+		}
+	})
+}
+
+// TestAnswersNotHeldBack: an answer waits for the next one only when that is known. Who commits one group after the other would wait for ever
+// for the answer to the first.
+func TestAnswersNotHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		n.topic("t", 1, nil)
+		release := n.holdWrites()
+		c := n.dial()
+		bad, good := commitOf("g", 1), commitOf("g", 2)
+		bad.Generation, bad.MemberID = 7, "nobody"
+		first := c.send(pipedCommit, bad)
+		second := c.send(pipedCommit, good)
+		if code := commitCode(c.receive(first, bad)); code == codeNone {
+			t.Error("the commit of nobody was taken")
+		}
+		release()
+		if code := commitCode(c.receive(second, good)); code != codeNone {
+			t.Errorf("the other commit: %d", code)
+		}
+	})
+}
+
+// TestManyAnswersHeldBack: answers of many commits, more bytes than are held back, come whole and in order.
+func TestManyAnswersHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		n.topic("t", 1, nil)
+		c := n.dial()
+		release := n.holdWrites()
+		const commits = maxPipelined - 8
+		topic := strings.Repeat("no-such-topic", 15) // each answer names it, twice
+		for i := range commits {
+			req := commitOf("g", int64(i))
+			for range 2 {
+				other := req.Topics[0]
+				other.Topic = topic
+				req.Topics = append(req.Topics, other)
+			}
+			c.send(pipedCommit, req)
+		}
+		synctest.Wait()
+		release()
+		size := 0
+		for i := range commits {
+			req := commitOf("g", 0)
+			req.Version = pipedCommit
+			resp := c.receive(int32(i+1), req)
+			size += len(resp.AppendTo(nil))
+			if code := commitCode(resp); code != codeNone || len(resp.(*kmsg.OffsetCommitResponse).Topics) != 3 {
+				t.Fatalf("commit %d: code %d", i, code)
+			}
+		}
+		if size < maxUnsent {
+			t.Errorf("answers of %d bytes do not reach the limit", size)
+		}
+		if got := fetchedOffset(c.do(pipedFetch, fetchOf("g"))); got != commits-1 {
+			t.Errorf("offset %d", got)
+		}
+	})
+}
+
+// TestEditsOfAKey: an edit gives what a map would, and leaves what was there as it is.
+func TestEditsOfAKey(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		want := map[int32]metadata.CommittedOffset{}
+		var old []metadata.CommittedOffset
+		for p := range int32(6) {
+			if random.IntN(2) == 0 {
+				o := metadata.CommittedOffset{Partition: p, Offset: 1}
+				old, want[p] = append(old, o), o
+			}
+		}
+		before := slices.Clone(old)
+		var edit chunkEdit
+		for p := range int32(6) {
+			switch random.IntN(3) {
+			case 0:
+				o := metadata.CommittedOffset{Partition: p, Offset: 2}
+				edit.set = append(edit.set, o)
+				want[p] = o
+			case 1:
+				if random.IntN(4) == 0 {
+					edit.drop = append(edit.drop, p)
+					delete(want, p)
+				}
+			}
+		}
+		if random.IntN(2) == 0 {
+			random.Shuffle(len(edit.set), func(i, j int) { edit.set[i], edit.set[j] = edit.set[j], edit.set[i] })
+		}
+		got := edit.apply(old)
+		list := slices.SortedFunc(maps.Values(want), func(a, b metadata.CommittedOffset) int { return int(a.Partition - b.Partition) })
+		if !slices.Equal(got, list) || !slices.Equal(old, before) {
+			t.Fatalf("%v edited by %v: %v, want %v", before, edit, got, list)
+		}
+	}
+}
+
+// TestRefusedBehindACommit: a commit that is refused while the group's first one is on its way leaves the group as it is.
+func TestRefusedBehindACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{}).coordinating()
+		n.topic("t", 1, nil)
+		release := n.holdWrites()
+		c := n.dial()
+		good, bad, later := commitOf("g", 1), commitOf("g", 2), commitOf("g", 3)
+		bad.Generation, bad.MemberID = 7, "nobody"
+		first := c.send(pipedCommit, good)
+		synctest.Wait()
+		second := c.send(pipedCommit, bad)
+		synctest.Wait()
+		release()
+		if code := commitCode(c.receive(first, good)); code != codeNone {
+			t.Errorf("the first commit: %d", code)
+		}
+		if code := commitCode(c.receive(second, bad)); code == codeNone {
+			t.Error("the commit of nobody was taken")
+		}
+		if code := commitCode(c.do(pipedCommit, later)); code != codeNone {
+			t.Errorf("the commit after it: %d", code)
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +33,11 @@ type conn struct {
 	memory   *semaphore.Weighted // of this connection's requests in flight (G4)
 	queue    chan *call          // started, not answered; closed by the reader
 	open     atomic.Int32        // calls in queue or being answered
-	inTurn   atomic.Int32        // those of them that are served in their turn
+	// turns are those of them that were not started, in order: the first is served in its turn, the others stand behind it.
+	turns struct {
+		sync.Mutex
+		calls []*call
+	}
 	// mutedUntil, in nanoseconds since the server's start: until then nothing is read or answered. The writer sets it.
 	mutedUntil atomic.Int64
 	answered   chan struct{} // told by the writer when no call is open any more, if the reader asked
@@ -46,6 +52,8 @@ type conn struct {
 
 	// Of the writer goroutine only:
 	timer      *time.Timer
+	unsent     *buffer   // whole answers that go out with the next one
+	unsentFor  int32     // calls that are over, but for the sending of their answers
 	fetchBytes int       // of the last fetch answer: the first guess for the next one's buffer
 	plain      *fetchSet // subscriptions of sessionless fetches, kept between them
 	cold       sync.WaitGroup
@@ -78,8 +86,8 @@ type call struct {
 	keepFrame bool
 	produce   *produceCall
 	fetch     *kmsg.FetchRequest
-	// answer is of a call that was begun; inTurn: it is served in its turn only.
-	answer func() (kmsg.Response, error)
+	// answer is of a call that was begun; inTurn: it is not started, and among the connection's turns.
+	answer *begun
 	inTurn bool
 	// unsupported: an ApiVersions request above our version.
 	unsupported bool
@@ -183,13 +191,46 @@ func (c *conn) start(cl *call) {
 	switch {
 	case cl.api.start != nil && !cl.unsupported:
 		cl.api.start(c.s, c.ctx, cl)
-	case cl.api.begin != nil && c.inTurn.Load() == 0:
-		cl.answer = cl.api.begin(c.s, c.ctx, &cl.Request)
+	case c.queueUp(cl):
+		return
 	default:
-		cl.inTurn = true
-		c.inTurn.Add(1)
+		c.begin(cl)
 	}
 	cl.busy += cl.since(began)
+}
+
+func (c *conn) begin(cl *call) { cl.answer = cl.api.begin(c.s, c.ctx, &cl.Request) }
+
+// queueUp puts a call among the turns, unless it can be begun and nothing stands before it. Only the reader adds to them.
+func (c *conn) queueUp(cl *call) bool {
+	c.turns.Lock()
+	defer c.turns.Unlock()
+	if cl.api.begin != nil && len(c.turns.calls) == 0 {
+		return false
+	}
+	cl.inTurn = true
+	c.turns.calls = append(c.turns.calls, cl)
+	return true
+}
+
+// nextTurns takes the call off the turns that the writer has answered, and begins what stood behind it, up to the next one that has to be
+// served in its turn. What is being begun stays there, so that the reader begins nothing before it.
+func (c *conn) nextTurns() {
+	c.turns.Lock()
+	defer c.turns.Unlock()
+	for {
+		c.turns.calls = slices.Delete(c.turns.calls, 0, 1)
+		if len(c.turns.calls) == 0 || c.turns.calls[0].api.begin == nil {
+			return
+		}
+		cl := c.turns.calls[0]
+		c.turns.Unlock()
+		began := cl.clock()
+		c.begin(cl)
+		cl.inTurn = false
+		cl.busy += cl.since(began)
+		c.turns.Lock()
+	}
 }
 
 // next reads one request, whose memory is admitted before its body is read (G4).
@@ -222,7 +263,7 @@ func (c *conn) preamble() (preamble, *api, error) {
 	if err := c.await(); err != nil {
 		return p, nil, err
 	}
-	if err := c.deadline(time.Now().Add(frameStall)); err != nil {
+	if err := c.deadline(time.Now().Add(frameStall), 4+minFrame); err != nil {
 		return p, nil, err
 	}
 	head, err := c.br.Peek(4 + minFrame)
@@ -258,7 +299,7 @@ func (c *conn) await() error {
 		if idle := c.s.broker.Config().ConnectionsMaxIdle; idle >= 0 {
 			until = time.Now().Add(idle)
 		}
-		if err := c.deadline(until); err != nil {
+		if err := c.deadline(until, 4); err != nil {
 			return err
 		}
 		_, err := c.br.Peek(4)
@@ -278,10 +319,13 @@ func (c *conn) await() error {
 	}
 }
 
-// deadline sets the read deadline unless reading was stopped, which stopReading says after it cancelled readCtx.
-func (c *conn) deadline(t time.Time) error {
-	if err := c.nc.SetReadDeadline(t); err != nil {
-		return err
+// deadline sets the read deadline for n bytes unless they are there already, or reading was stopped, which stopReading says after it
+// cancelled readCtx.
+func (c *conn) deadline(t time.Time, n int) error {
+	if c.br.Buffered() < n {
+		if err := c.nc.SetReadDeadline(t); err != nil {
+			return err
+		}
 	}
 	if c.readCtx.Err() != nil {
 		return c.stopped()
@@ -330,7 +374,7 @@ func (c *conn) body(cl *call, p preamble) error {
 	b := cl.frame.b[:n]
 	if c.br.Buffered() < n {
 		allowed := frameStall + time.Duration(n)*time.Second/frameMinRate
-		if err := c.deadline(time.Now().Add(allowed)); err != nil {
+		if err := c.deadline(time.Now().Add(allowed), n); err != nil {
 			return err
 		}
 	}
@@ -376,7 +420,7 @@ func (c *conn) finished(cl *call) {
 
 // write answers the queued calls in order until the reader closes the queue or an answer cannot be given.
 func (c *conn) write() (err error) {
-	for cl := range c.queue {
+	for cl := c.nextCall(&err); cl != nil; cl = c.nextCall(&err) {
 		if err == nil {
 			c.holdBack()
 			err = c.answer(cl)
@@ -387,17 +431,93 @@ func (c *conn) write() (err error) {
 			cl.keepFrame = true
 		}
 		c.finished(cl)
-		if cl.inTurn {
-			c.inTurn.Add(-1)
+		if cl.inTurn && err == nil {
+			c.nextTurns()
 		}
-		if c.open.Add(-1) == 0 && c.asked.Load() {
-			select {
-			case c.answered <- struct{}{}:
-			default:
-			}
+		if c.unsentFor++; c.unsent == nil {
+			c.sent()
 		}
 	}
 	return err
+}
+
+// nextCall gives the call whose turn has come; nil: the reader has ended. Answers are held back only as long as the next one is there too:
+// those of commits become known by the dozen, when a transaction is through.
+func (c *conn) nextCall(err *error) (cl *call) {
+	if c.unsent == nil {
+		return <-c.queue
+	}
+	select {
+	case cl = <-c.queue:
+		if !cl.ready() {
+			runtime.Gosched() // what has just become known may not have been told yet
+		}
+		if cl.ready() {
+			return cl
+		}
+		c.flush(err)
+		return cl
+	default:
+		c.flush(err)
+		return <-c.queue
+	}
+}
+
+// ready tells that the call is answered without waiting for anything.
+func (c *call) ready() bool { return c != nil && c.answer != nil && c.answer.ready() }
+
+// send sends an answer, or holds it back for the next ones.
+func (c *conn) send(cl *call, a *answer) (err error) {
+	if cl.answer != nil && cl.throttle == 0 {
+		return c.hold(a)
+	}
+	if c.unsent != nil {
+		if c.flush(&err); err != nil {
+			return err
+		}
+	}
+	return a.write(c.nc)
+}
+
+// hold keeps an answer back for the next ones, unless there are many already.
+func (c *conn) hold(a *answer) (err error) {
+	if err := a.frame(); err != nil {
+		return err
+	}
+	if c.unsent == nil {
+		c.unsent = getBuffer(minPooled)
+	}
+	c.unsent.b = append(c.unsent.b, a.parts[0]...)
+	if len(c.unsent.b) >= maxUnsent {
+		c.flush(&err)
+	}
+	return err
+}
+
+// flush sends the answers that were held back. With an error nothing is sent any more.
+func (c *conn) flush(err *error) {
+	if *err == nil {
+		if *err = c.nc.SetWriteDeadline(writeDeadline(len(c.unsent.b))); *err == nil {
+			_, *err = c.nc.Write(c.unsent.b)
+		}
+		if *err != nil {
+			c.abort()
+		}
+	}
+	c.unsent.put()
+	c.unsent = nil
+	c.sent()
+}
+
+// sent tells the reader that nothing is left to be done for the calls that were answered.
+func (c *conn) sent() {
+	if c.open.Add(-c.unsentFor) == 0 && c.asked.Load() {
+		select {
+		case c.answered <- struct{}{}:
+		default:
+		}
+	}
+	c.unsentFor = 0
 }
 
 // answer serves one call and writes what came out.
@@ -417,7 +537,7 @@ func (c *conn) answer(cl *call) error {
 	if cl.throttle > 0 {
 		c.mute(served, cl.throttle) // before the peer can know the answer
 	}
-	if err := a.write(c.nc); err != nil {
+	if err := c.send(cl, a); err != nil {
 		return err
 	}
 	c.s.metrics.request(cl, a, began, served)
@@ -447,11 +567,8 @@ func (c *conn) serve(cl *call, a *answer) error {
 
 // outcome serves a call whose turn has come, as far as that is not done already.
 func (c *conn) outcome(cl *call) (kmsg.Response, error) {
-	if cl.answer == nil && cl.api.begin != nil {
-		cl.answer = cl.api.begin(c.s, c.ctx, &cl.Request)
-	}
 	if cl.answer != nil {
-		return cl.answer()
+		return cl.answer.finish()
 	}
 	return cl.api.serve(c.s, c.ctx, &cl.Request)
 }

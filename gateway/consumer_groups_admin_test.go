@@ -173,7 +173,7 @@ func TestConsumerGroupExpiry(t *testing.T) {
 		who := group.Committer{Generation: group.NoGeneration}
 		for _, topic := range []*metadata.Topic{read, other} {
 			check(t, n.server.commitOffsets(context.Background(), "g", who, []chunkEdit{
-				{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: 1, Committed: time.Now().Truncate(time.Millisecond)}}},
+				{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: 1, Committed: metadata.MillisOf(time.Now())}}},
 			}))
 		}
 		v := &voice{t: t, group: "g", id: "m", topics: []string{}}
@@ -285,7 +285,7 @@ func TestConsumerGroupKinds(t *testing.T) {
 		}
 		who := joinOne(t, n, "g")
 		check(t, n.server.commitOffsets(context.Background(), "g", who, []chunkEdit{
-			{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: 1, Committed: time.Now().Truncate(time.Millisecond)}}},
+			{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: 1, Committed: metadata.MillisOf(time.Now())}}},
 		}))
 		leave := kmsg.NewPtrLeaveGroupRequest()
 		leave.Group, leave.MemberID = "g", who.MemberID

@@ -121,7 +121,7 @@ func (c *coordinators) run(ctx context.Context) {
 	}
 	c.mu.Unlock()
 	c.wg.Wait()
-	c.writer.wg.Wait()
+	c.writer.close()
 }
 
 // pause waits, and tells whether ctx goes on.

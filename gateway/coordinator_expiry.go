@@ -43,7 +43,7 @@ func (sh *shard) subscribed(e *groupEntry, now time.Time) (reads func(topic stri
 // expired tells whether a committed offset's time is over (Kafka's rules, KIP-211). In a consumer group it is counted from the commit, once
 // nobody reads the topic. t is nil for a topic that is gone, reads for a group of which it is not known what it reads.
 func (e *groupEntry) expired(now time.Time, o *metadata.CommittedOffset, t *metadata.Topic, reads func(string) bool, retention time.Duration) bool {
-	since := o.Committed
+	since := o.Committed.Time()
 	unread := reads != nil && t != nil && !reads(t.Name)
 	switch {
 	case e.c != nil && !unread:
@@ -55,8 +55,8 @@ func (e *groupEntry) expired(now time.Time, o *metadata.CommittedOffset, t *meta
 	default:
 		return false
 	}
-	if !o.Expires.IsZero() {
-		return !now.Before(o.Expires)
+	if o.Expires != 0 {
+		return !now.Before(o.Expires.Time())
 	}
 	return now.Sub(since) >= retention
 }

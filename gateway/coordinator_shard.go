@@ -5,7 +5,9 @@ package gateway
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +18,7 @@ import (
 )
 
 // shard is one term of coordinating a shard's groups: one goroutine, which alone touches them. Requests come as functions for
-// it to call; at most one transaction is on its way, and what waits meanwhile goes into the next.
+// it to call. At most one transaction of a group is on its way, and what waits meanwhile goes into the next.
 type shard struct {
 	c          *coordinators
 	co         metadata.Coordination
@@ -31,18 +33,17 @@ type shard struct {
 	overOnce   sync.Once
 
 	// Of the shard's goroutine only:
-	groups   map[string]*groupEntry
-	timers   groupTimers
-	queue    []*groupEntry // with something to write, in order of arrival
-	waiters  map[group.Token]func(group.Output)
-	tokens   group.Token
-	commits  int // waiting
-	flying   *groupBatch
-	written  chan error
-	revision metadata.Revision // of the transaction that written tells of
-	sweepAt  time.Time
-	// stamped is the newest time that an offset of the shard was written with, to the millisecond.
-	stamped time.Time
+	groups  map[string]*groupEntry
+	timers  groupTimers
+	queue   []*groupEntry // with something to write, in order of arrival
+	waiters map[group.Token]func(group.Output)
+	tokens  group.Token
+	commits int           // waiting
+	flying  []*groupBatch // on their way, of different groups
+	written chan writtenBatch
+	sweepAt time.Time
+	// stamped is the newest time that an offset of the shard was written with.
+	stamped metadata.UnixMillis
 
 	txns *txnTerm // the shard's transactional ids, which have their own goroutines
 	// behind are groups whose offsets transactions write as well: they are read again at refreshAt.
@@ -65,6 +66,7 @@ type groupEntry struct {
 	stateSent  bool
 	encoded    []byte // a state that found no room in the last transaction
 	queued     bool
+	flying     bool      // in a batch that is on its way: nothing else is decided on the group until its outcome is known
 	at         time.Time // when it has something to do by time alone
 	index      int       // among the timers, -1: not there
 	// For the metrics: the state and the epoch of a consumer group that were seen last, and since when it has not been stable.
@@ -82,7 +84,7 @@ type offsetChunk struct {
 func newShard(c *coordinators, session *metadata.Session, co metadata.Coordination) *shard {
 	sh := &shard{
 		c: c, co: co, session: session, inputs: make(chan func(time.Time), maxShardInputs), topicsGone: make(chan struct{}, 1),
-		leave: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{}), written: make(chan error, 1),
+		leave: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{}), written: make(chan writtenBatch, maxShardFlights),
 		groups: map[string]*groupEntry{}, waiters: map[group.Token]func(group.Output){},
 	}
 	sh.txns, sh.behind = newTxnTerm(sh), map[string]*behindGroup{}
@@ -153,12 +155,18 @@ func hear[T any](ctx context.Context, deadline time.Time, sh *shard, answer <-ch
 		return v, nil
 	default:
 	}
-	ctx, cancel := until(ctx, deadline)
-	defer cancel()
+	var late <-chan time.Time
+	if !deadline.IsZero() {
+		t := time.NewTimer(time.Until(deadline))
+		defer t.Stop()
+		late = t.C
+	}
 	select {
 	case v := <-answer:
 		return v, nil
 	case <-sh.done:
+	case <-late:
+		return none, context.DeadlineExceeded
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	}
@@ -240,7 +248,7 @@ func (sh *shard) load(ctx context.Context) error {
 	}, func(id string, o metadata.Offsets) error {
 		sh.entry(id, now).chunks[o.ChunkID] = &offsetChunk{rev: o.Rev, list: o.List}
 		for i := range o.List {
-			sh.stamped = later(sh.stamped, o.List[i].Committed)
+			sh.stamped = max(sh.stamped, o.List[i].Committed)
 		}
 		return nil
 	})
@@ -255,7 +263,7 @@ func (sh *shard) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sh.stamped = later(sh.stamped, newest)
+	sh.stamped = max(sh.stamped, newest)
 	for _, id := range pending {
 		sh.behind[id] = new(behindGroup)
 	}
@@ -270,62 +278,59 @@ func (sh *shard) load(ctx context.Context) error {
 	return nil
 }
 
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
 // stamp is the time to write offsets with. It says in which order they came, also where the clock does not: of a partition that a
 // transaction commits as well the newest stays. What a transaction writes is newer than all before it, and not than what comes after.
-func (sh *shard) stamp(now time.Time, txn bool) time.Time {
+func (sh *shard) stamp(now time.Time, txn bool) metadata.UnixMillis {
 	if txn {
-		sh.stamped = sh.stamped.Add(time.Millisecond)
+		sh.stamped++
 	}
-	sh.stamped = later(sh.stamped, now.Truncate(time.Millisecond))
+	sh.stamped = max(sh.stamped, metadata.MillisOf(now))
 	return sh.stamped
 }
 
 func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bool, err error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var alarm time.Time // what timer is set to
 	inputs, leave := sh.inputs, sh.leave
 	var flushed <-chan time.Time
 	leaving := false
 	for {
-		if sh.flying == nil {
-			sh.write(ctx, writer)
-		}
-		if leaving && sh.flying == nil && len(sh.queue) == 0 {
+		sh.write(ctx)
+		if leaving && len(sh.flying) == 0 && len(sh.queue) == 0 {
 			// With the metadata store away the outcome stays unknown, and the end of this node's registration gives the shard up.
 			rctx, cancel := context.WithTimeout(ctx, shardReleaseWait)
 			defer cancel()
 			err := sh.c.s.meta.ReleaseShard(rctx, sh.co)
 			return err == nil, err
 		}
-		timer.Reset(time.Until(sh.nextDeadline()))
+		if at := sh.nextDeadline(); at != alarm {
+			alarm = at
+			timer.Reset(time.Until(at))
+		}
 		select {
 		case fn := <-inputs:
 			began := time.Now()
 			fn(began)
 			sh.c.metrics.processingTime.observe(time.Since(began))
-		case err := <-sh.written:
-			if err != nil {
-				if ctx.Err() != nil {
-					return false, nil
-				}
-				if !sh.setAside(err) {
-					return false, err
-				}
-				if b := sh.flying; b.needed() {
-					writer.Go(func() { sh.written <- sh.send(ctx, b) })
-					continue
-				}
-				sh.revision = 0
+		case res := <-sh.written:
+			switch err := res.Err; {
+			case err == nil:
+			case ctx.Err() != nil:
+				return false, nil
+			case errors.Is(err, metadata.ErrUnavailable) && !errors.Is(err, metadata.ErrUnknown):
+				sh.sendAgain(ctx, writer, res.batch)
+				continue
+			case !sh.setAside(res.batch, err):
+				return false, err // the shard is loaded anew
+			case res.batch.needed():
+				sh.send(ctx, res.batch)
+				continue
 			}
-			sh.wrote()
+			sh.flying = slices.DeleteFunc(sh.flying, func(b *groupBatch) bool { return b == res.batch })
+			sh.wrote(res.batch, res.Revision)
 		case <-timer.C:
+			alarm = time.Time{}
 			sh.tick(time.Now())
 		case <-sh.topicsGone:
 			sh.dropGoneTopics()
@@ -412,7 +417,7 @@ func (sh *shard) enqueue(e *groupEntry) {
 
 // forget drops a group of which nothing is stored and that nobody has joined.
 func (sh *shard) forget(e *groupEntry) {
-	if e.unused() && e.rev == 0 && len(e.chunks) == 0 && len(e.changes) == 0 && !e.queued && !e.stateSent && !e.unsaved() {
+	if e.unused() && e.rev == 0 && len(e.chunks) == 0 && len(e.changes) == 0 && !e.queued && !e.flying && !e.stateSent && !e.unsaved() {
 		delete(sh.groups, e.id)
 		if e.index >= 0 {
 			heap.Remove(&sh.timers, e.index)

@@ -4,9 +4,7 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -14,22 +12,27 @@ import (
 	"github.com/varve/varve/metadata"
 )
 
-// groupWriter sends what this node's shards have to write. Each shard has one change under way at most; what waits of all of them when a
-// transaction can be sent shares it: a transaction costs the store much, a further change in it little. There is no timer: with
+// groupWriter sends what this node's shards have to write. What waits of all of them when a transaction can be sent shares it: a transaction costs the store much, a further change in it little. There is no timer: with
 // nothing under way a change leaves at once.
 type groupWriter struct {
 	meta  *metadata.Store
 	slots *semaphore.Weighted
 	wg    sync.WaitGroup
+	// ctx ends when no shard is left: what is under way then is given up.
+	ctx    context.Context
+	cancel context.CancelFunc
 	// flushed is how long transactions took.
 	flushed *latency
+	// work wakes the sender that stays when nothing waits. It has room for one.
+	work chan struct{}
 
 	mu struct {
 		sync.Mutex
 		waiting []*shardWrite // in order of arrival
 		ops     int           // of all that wait
 		bytes   int
-		senders int
+		senders int  // that do not rest
+		resting bool // the one that stays
 	}
 }
 
@@ -38,30 +41,37 @@ type shardWrite struct {
 	ctx        context.Context // of the shard's term
 	change     metadata.ShardChange
 	ops, bytes int
-	result     chan metadata.ShardResult // has room for it
+	done       func(metadata.ShardResult) // does not wait
 }
 
 func newGroupWriter(meta *metadata.Store, slots *semaphore.Weighted) *groupWriter {
-	return &groupWriter{meta: meta, slots: slots}
+	w := &groupWriter{meta: meta, slots: slots, work: make(chan struct{}, 1)}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	return w
 }
 
-// change makes a shard's change. When ctx ends first, the change may still happen.
-func (w *groupWriter) change(ctx context.Context, sc metadata.ShardChange) (metadata.Revision, error) {
-	p := &shardWrite{ctx: ctx, change: sc, result: make(chan metadata.ShardResult, 1)}
+// close ends the senders, once no shard writes any more. What is under way may still happen.
+func (w *groupWriter) close() {
+	w.cancel()
+	w.wg.Wait()
+}
+
+// submit has a shard's change made, and calls done with what became of it, which must not wait: never, when ctx ended before it was sent.
+func (w *groupWriter) submit(ctx context.Context, sc metadata.ShardChange, done func(metadata.ShardResult)) {
+	p := &shardWrite{ctx: ctx, change: sc, done: done}
 	p.ops, p.bytes = sc.Cost()
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.mu.waiting = append(w.mu.waiting, p)
 	w.mu.ops, w.mu.bytes = w.mu.ops+p.ops, w.mu.bytes+p.bytes
-	if w.wantsSenderLocked() {
+	switch {
+	case !w.wantsSenderLocked():
+	case w.mu.resting:
+		w.mu.senders, w.mu.resting = w.mu.senders+1, false
+		w.work <- struct{}{}
+	default:
 		w.mu.senders++
 		w.wg.Go(w.send)
-	}
-	w.mu.Unlock()
-	select {
-	case r := <-p.result:
-		return r.Revision, r.Err
-	case <-ctx.Done():
-		return 0, fmt.Errorf("%w: %w", metadata.ErrUnknown, context.Cause(ctx))
 	}
 }
 
@@ -71,23 +81,31 @@ func (w *groupWriter) wantsSenderLocked() bool {
 	return w.mu.senders == 0 || w.mu.senders < maxJointWrites && (w.mu.ops > maxGroupTxnOps || w.mu.bytes > maxGroupTxnBytes)
 }
 
-// send sends transactions as long as something waits.
+// send sends transactions as long as something waits. One sender then stays for what comes next: a new goroutine would have to grow its stack.
 func (w *groupWriter) send() {
 	for {
 		_ = w.slots.Acquire(context.Background(), 1) // it cannot fail; whoever holds a slot gives it back when its shards end
-		batch := w.take()
+		batch, rest := w.take()
 		if len(batch) > 0 {
 			w.execute(batch)
 		}
 		w.slots.Release(1)
-		if len(batch) == 0 {
+		switch {
+		case len(batch) > 0:
+			continue
+		case !rest:
+			return
+		}
+		select {
+		case <-w.work:
+		case <-w.ctx.Done():
 			return
 		}
 	}
 }
 
-// take gives what goes into the next transaction; nothing: the sender has to end.
-func (w *groupWriter) take() (batch []*shardWrite) {
+// take gives what goes into the next transaction; nothing: the sender has to rest, or else to end.
+func (w *groupWriter) take() (batch []*shardWrite, rest bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ops, bytes := 0, 0
@@ -106,29 +124,23 @@ func (w *groupWriter) take() (batch []*shardWrite) {
 	}
 	if len(batch) == 0 {
 		w.mu.senders--
+		rest = !w.mu.resting
+		w.mu.resting = true
 	}
-	return batch
+	return batch, rest
 }
 
-// execute makes one transaction of the changes and tells their shards. It is given up when the terms of all of them have ended.
+// execute makes one transaction of the changes and tells their shards. A term that ends meanwhile does not end it: what a node sent in a term
+// that is over is decided by the store.
 func (w *groupWriter) execute(batch []*shardWrite) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].ctx))
-	defer cancel()
-	var left atomic.Int32
-	left.Store(int32(len(batch)))
 	changes := make([]metadata.ShardChange, len(batch))
 	for i, p := range batch {
 		changes[i] = p.change
-		defer context.AfterFunc(p.ctx, func() {
-			if left.Add(-1) == 0 {
-				cancel()
-			}
-		})()
 	}
 	began := time.Now()
-	results := w.meta.ChangeShards(ctx, changes)
+	results := w.meta.ChangeShards(w.ctx, changes)
 	w.flushed.observe(time.Since(began))
 	for i, r := range results {
-		batch[i].result <- r
+		batch[i].done(r)
 	}
 }

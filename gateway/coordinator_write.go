@@ -58,11 +58,17 @@ type batchPart struct {
 	state   bool
 	pages   int
 	deleted bool
-	chunks  map[metadata.ChunkID][]metadata.CommittedOffset
+	chunks  []batchChunk // what is put, by key
 	replies []func(error)
 	cut     bool // a change is written in part
 	// committed, expired and deleted count partitions.
 	committed, expired, deletedOffsets int
+}
+
+// batchChunk is what a batch leaves of a key; nothing: it is deleted.
+type batchChunk struct {
+	id   metadata.ChunkID
+	list []metadata.CommittedOffset
 }
 
 // change lets a change of offsets wait to be written; first until it is known what transactions have made of them, where they may have.
@@ -86,49 +92,57 @@ func (sh *shard) admit(e *groupEntry, c *offsetChange) {
 }
 
 // write sends the next transaction, if anything waits.
-func (sh *shard) write(ctx context.Context, writer *sync.WaitGroup) {
-	for sh.flying == nil && len(sh.queue) > 0 {
+func (sh *shard) write(ctx context.Context) {
+	for len(sh.flying) < maxShardFlights && len(sh.queue) > 0 {
 		b := sh.gather()
-		sh.flying = b
-		if !b.needed() {
-			sh.revision = 0
-			sh.wrote() // only refused or empty changes: nothing is to be written
-			continue
+		switch {
+		case len(b.parts) == 0:
+			return // more of groups that are on their way
+		case !b.needed():
+			sh.wrote(b, 0) // only refused or empty changes: nothing is to be written
+		default:
+			sh.flying = append(sh.flying, b)
+			sh.send(ctx, b)
 		}
-		writer.Go(func() { sh.written <- sh.send(ctx, b) })
 	}
+}
+
+// writtenBatch is what became of a batch.
+type writtenBatch struct {
+	batch *groupBatch
+	metadata.ShardResult
 }
 
 func (b *groupBatch) needed() bool {
 	return slices.ContainsFunc(b.parts, func(p batchPart) bool { return p.state || p.deleted || len(p.chunks) > 0 })
 }
 
-// send has a batch written. What the store surely did not do is sent again, the same: nothing else is decided on these groups
-// meanwhile. Whatever else goes wrong ends the term, and the shard is loaded anew.
-func (sh *shard) send(ctx context.Context, b *groupBatch) error {
-	for {
-		rev, err := sh.c.writer.change(ctx, metadata.ShardChange{Coordination: sh.co, Groups: b.changes})
-		if err == nil {
-			sh.revision = rev
-			return nil
-		}
-		if !errors.Is(err, metadata.ErrUnavailable) || errors.Is(err, metadata.ErrUnknown) || !pause(ctx, groupRetry) {
-			return err
-		}
-	}
+// send has a batch written. written has room for each that is on its way.
+func (sh *shard) send(ctx context.Context, b *groupBatch) {
+	change := metadata.ShardChange{Coordination: sh.co, Groups: b.changes}
+	sh.c.writer.submit(ctx, change, func(r metadata.ShardResult) { sh.written <- writtenBatch{b, r} })
 }
 
-// gather makes a batch of what waits, group by group.
+// sendAgain sends what the store surely did not do, the same and after a pause: nothing else is decided on these groups meanwhile.
+func (sh *shard) sendAgain(ctx context.Context, writer *sync.WaitGroup, b *groupBatch) {
+	writer.Go(func() {
+		if pause(ctx, groupRetry) {
+			sh.send(ctx, b)
+		}
+	})
+}
+
+// gather makes a batch of what waits, group by group, but for groups that are on their way.
 func (sh *shard) gather() *groupBatch {
 	b := new(groupBatch)
 	var rest []*groupEntry
 	for i, e := range sh.queue {
-		e.queued = false
 		if b.ops >= maxGroupTxnOps-1 || b.bytes >= maxGroupTxnBytes {
 			rest = append(rest, sh.queue[i:]...)
 			break
 		}
-		if !sh.gatherGroup(b, e) {
+		e.queued = false
+		if e.flying || !sh.gatherGroup(b, e) {
 			rest = append(rest, e)
 		}
 	}
@@ -141,7 +155,7 @@ func (sh *shard) gather() *groupBatch {
 
 // gatherGroup puts a group's share into the batch, as far as there is room. done: nothing of it is left.
 func (sh *shard) gatherGroup(b *groupBatch, e *groupEntry) (done bool) {
-	p := batchPart{e: e, chunks: map[metadata.ChunkID][]metadata.CommittedOffset{}}
+	p := batchPart{e: e}
 	ch := metadata.GroupChange{ID: e.id, Rev: e.rev, Pages: e.pages}
 	if e.dirty() {
 		if e.encoded = e.encode(); len(e.encoded) > metadata.MaxGroupState {
@@ -163,20 +177,20 @@ func (sh *shard) gatherGroup(b *groupBatch, e *groupEntry) (done bool) {
 	if p.deleted {
 		ch.State, ch.Delete, p.state = nil, true, false
 	}
-	for id, list := range p.chunks {
-		rev := metadata.Revision(0)
-		if c := e.chunks[id]; c != nil {
-			rev = c.rev
+	p.chunks = slices.DeleteFunc(p.chunks, func(c batchChunk) bool { return len(c.list) == 0 && e.chunks[c.id] == nil })
+	if len(p.chunks) > 0 {
+		ch.Offsets = make([]metadata.OffsetsChange, len(p.chunks))
+	}
+	for i, put := range p.chunks {
+		ch.Offsets[i] = metadata.OffsetsChange{ChunkID: put.id, List: put.list}
+		if c := e.chunks[put.id]; c != nil {
+			ch.Offsets[i].Rev = c.rev
 		}
-		if rev == 0 && len(list) == 0 {
-			delete(p.chunks, id)
-			continue
-		}
-		ch.Offsets = append(ch.Offsets, metadata.OffsetsChange{ChunkID: id, Rev: rev, List: list})
 	}
 	if p.state || p.deleted {
 		e.sent, e.held, e.stateSent = append(e.sent, e.held...), nil, true
 	}
+	e.flying = true
 	b.parts = append(b.parts, p)
 	if p.state || p.deleted || len(ch.Offsets) > 0 {
 		ops, bytes := ch.Cost()
@@ -219,15 +233,21 @@ func (sh *shard) gatherChanges(p *batchPart, room groupRoom) (left bool) {
 		}
 		for len(c.edits) > 0 {
 			edit := &c.edits[0]
-			before, touched := p.chunks[edit.id]
+			before := p.chunk(edit.id)
 			old := e.current(p, edit.id)
 			list := edit.apply(old)
-			size := sizeOf(list)
-			grown := used - sizeOf(before) + size
-			if !touched && len(p.chunks) >= room.chunks || grown > room.bytes && grown > used {
+			grown := used + sizeOf(list)
+			if before != nil {
+				grown -= sizeOf(before.list)
+			}
+			if before == nil && len(p.chunks) >= room.chunks || grown > room.bytes && grown > used {
 				return true
 			}
-			p.chunks[edit.id], used = list, grown
+			if used = grown; before != nil {
+				before.list = list
+			} else {
+				p.chunks = append(p.chunks, batchChunk{edit.id, list})
+			}
 			p.tally(c, len(edit.set), len(old)-len(list))
 			c.edits = c.edits[1:]
 		}
@@ -306,10 +326,20 @@ func (e *groupEntry) allows(c *offsetChange) error {
 	return nil
 }
 
+// chunk is what the batch has of a key. A transaction has few of them.
+func (p *batchPart) chunk(id metadata.ChunkID) *batchChunk {
+	for i := range p.chunks {
+		if p.chunks[i].id == id {
+			return &p.chunks[i]
+		}
+	}
+	return nil
+}
+
 // current is a chunk as the batch leaves it so far.
 func (e *groupEntry) current(p *batchPart, id metadata.ChunkID) []metadata.CommittedOffset {
-	if list, ok := p.chunks[id]; ok {
-		return list
+	if c := p.chunk(id); c != nil {
+		return c.list
 	}
 	if c := e.chunks[id]; c != nil {
 		return c.list
@@ -322,8 +352,8 @@ func (e *groupEntry) everything(p *batchPart) []chunkEdit {
 	for id := range e.chunks {
 		edits = append(edits, chunkEdit{id: id, all: true})
 	}
-	for id := range p.chunks {
-		if e.chunks[id] == nil {
+	for i := range p.chunks {
+		if id := p.chunks[i].id; e.chunks[id] == nil {
 			edits = append(edits, chunkEdit{id: id, all: true})
 		}
 	}
@@ -339,8 +369,11 @@ func sizeOf(list []metadata.CommittedOffset) (n int) {
 
 // apply gives the list after the edit; the old one stays as it is.
 func (c *chunkEdit) apply(old []metadata.CommittedOffset) []metadata.CommittedOffset {
-	if c.all {
+	switch {
+	case c.all:
 		return nil
+	case c.replaces(old):
+		return c.set
 	}
 	list := slices.Clone(old)
 	at := func(partition int32) (int, bool) {
@@ -366,28 +399,41 @@ func (c *chunkEdit) apply(old []metadata.CommittedOffset) []metadata.CommittedOf
 	return list
 }
 
-// wrote takes in that the batch on its way is stored.
-func (sh *shard) wrote() {
-	b := sh.flying
-	sh.flying = nil
+// replaces tells that the edit only sets, in order, and among others every partition that is there: nothing of the old list stays.
+func (c *chunkEdit) replaces(old []metadata.CommittedOffset) bool {
+	k := 0
+	for i := range c.set {
+		if i > 0 && c.set[i].Partition <= c.set[i-1].Partition {
+			return false
+		}
+		if k < len(old) && c.set[i].Partition == old[k].Partition {
+			k++
+		}
+	}
+	return k == len(old) && len(c.set) > 0 && len(c.drop)+len(c.stale) == 0
+}
+
+// wrote takes in that a batch is stored, as of the revision; 0: nothing was to be stored.
+func (sh *shard) wrote(b *groupBatch, at metadata.Revision) {
 	for i := range b.parts {
 		p := &b.parts[i]
 		e := p.e
+		e.flying = false
 		switch {
 		case p.deleted:
 			e.rev, e.pages = 0, 0
 		case p.state:
-			e.rev, e.pages = sh.revision, p.pages
+			e.rev, e.pages = at, p.pages
 		}
 		m := sh.c.metrics
 		m.commits.Add(float64(p.committed))
 		m.expired.Add(float64(p.expired))
 		m.deleted.Add(float64(p.deletedOffsets))
-		for id, list := range p.chunks {
-			if len(list) == 0 {
-				delete(e.chunks, id)
+		for _, put := range p.chunks {
+			if len(put.list) == 0 {
+				delete(e.chunks, put.id)
 			} else {
-				e.chunks[id] = &offsetChunk{rev: sh.revision, list: list}
+				e.chunks[put.id] = &offsetChunk{rev: at, list: put.list}
 			}
 		}
 		if p.state || p.deleted {

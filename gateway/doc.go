@@ -3,8 +3,8 @@
 // Package gateway speaks the Kafka wire protocol: listeners, connections, the table of APIs, one file per API key.
 //
 // One goroutine of a connection reads and decodes requests, another one finishes and answers them strictly in order. Produce
-// appends in the reader, so that pipelined batches keep their order and their syncs overlap, and so does OffsetCommit as long as it
-// overtakes nothing but these two; everything else runs when its turn to be answered has come, as in Kafka, which serves one request of a
+// appends in the reader, so that pipelined batches keep their order and their syncs overlap. OffsetCommit begins there too, or, behind a
+// request that it must not overtake, when that is answered; everything else runs when its turn to be answered has come, as in Kafka, which serves one request of a
 // connection at a time.
 //
 // A request for a partition of which this node is, or may be, named the leader and does not serve yet waits for that (roles.go): at most a

@@ -89,7 +89,7 @@ func TestShardsMove(t *testing.T) {
 		who := joinOne(t, first, "g")
 		commit := func(n *node, offset record.Offset, who group.Committer) error {
 			return n.server.commitOffsets(context.Background(), "g", who, []chunkEdit{
-				{id: metadata.ChunkOf(id.Topic, 0), set: []metadata.CommittedOffset{{Offset: offset, LeaderEpoch: 1, Committed: time.Now().Truncate(time.Millisecond)}}},
+				{id: metadata.ChunkOf(id.Topic, 0), set: []metadata.CommittedOffset{{Offset: offset, LeaderEpoch: 1, Committed: metadata.MillisOf(time.Now())}}},
 			})
 		}
 		holds := func(n *node, want record.Offset) {

@@ -74,7 +74,7 @@ func TestEmptyConsumerGroupBecomesClassic(t *testing.T) {
 		codes := make(chan Code, 2)
 		go func() { // it is on its way, and what comes after waits
 			codes <- groupCode(n.server.commitOffsets(context.Background(), "other", group.Committer{Generation: group.NoGeneration}, []chunkEdit{
-				{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 1, Committed: time.Now()}}},
+				{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 1, Committed: metadata.MillisOf(time.Now())}}},
 			}))
 		}()
 		synctest.Wait()

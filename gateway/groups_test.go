@@ -273,7 +273,7 @@ func TestManyCommits(t *testing.T) {
 				for i := range rounds {
 					var edits []chunkEdit
 					for p := int32(0); p < 200; p += 45 {
-						edits = append(edits, chunkEdit{id: metadata.ChunkOf(topic.ID, p), set: []metadata.CommittedOffset{{Partition: p, Offset: record.Offset(i), LeaderEpoch: record.Epoch(i), Committed: time.Now().Truncate(time.Millisecond)}}})
+						edits = append(edits, chunkEdit{id: metadata.ChunkOf(topic.ID, p), set: []metadata.CommittedOffset{{Partition: p, Offset: record.Offset(i), LeaderEpoch: record.Epoch(i), Committed: metadata.MillisOf(time.Now())}}})
 					}
 					if err := n.server.commitOffsets(context.Background(), id, group.Committer{Generation: group.NoGeneration}, edits); err != nil {
 						t.Errorf("group %s: %v", id, err)
@@ -386,7 +386,7 @@ func TestOffsetExpiry(t *testing.T) {
 		}}).coordinating()
 		topic := n.topic("t", 2, nil)
 		a := n.dial().member("used", 30*time.Minute)
-		edits := []chunkEdit{{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 3, Committed: time.Now().Truncate(time.Millisecond)}}}}
+		edits := []chunkEdit{{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 3, Committed: metadata.MillisOf(time.Now())}}}}
 		check(t, n.server.commitOffsets(context.Background(), "simple", group.Committer{Generation: group.NoGeneration}, edits))
 		check(t, n.server.commitOffsets(context.Background(), "used", group.Committer{MemberID: a.id, Generation: a.generation}, edits))
 		groups := func() []string { return slices.Sorted(maps.Keys(reload(t, n).groups)) }
@@ -418,7 +418,7 @@ func TestLargeCommit(t *testing.T) {
 		who := group.Committer{Generation: group.NoGeneration}
 		var edits []chunkEdit
 		for p := int32(0); p < 10_000; p += metadata.OffsetsPerChunk {
-			edits = append(edits, chunkEdit{id: metadata.ChunkOf(topic.ID, p), set: []metadata.CommittedOffset{{Partition: p, Offset: record.Offset(p), Committed: time.Now().Truncate(time.Millisecond)}}})
+			edits = append(edits, chunkEdit{id: metadata.ChunkOf(topic.ID, p), set: []metadata.CommittedOffset{{Partition: p, Offset: record.Offset(p), Committed: metadata.MillisOf(time.Now())}}})
 		}
 		if len(edits) <= maxGroupTxnOps {
 			t.Fatalf("%d keys fit into one transaction", len(edits))
@@ -430,13 +430,13 @@ func TestLargeCommit(t *testing.T) {
 		}
 		var large []metadata.CommittedOffset
 		for p := range int32(metadata.OffsetsPerChunk) {
-			large = append(large, metadata.CommittedOffset{Partition: p, Metadata: strings.Repeat("m", metadata.MaxValueBytes/metadata.OffsetsPerChunk), Committed: time.Now()})
+			large = append(large, metadata.CommittedOffset{Partition: p, Metadata: strings.Repeat("m", metadata.MaxValueBytes/metadata.OffsetsPerChunk), Committed: metadata.MillisOf(time.Now())})
 		}
 		err = n.server.commitOffsets(context.Background(), "g", who, []chunkEdit{{id: metadata.ChunkOf(topic.ID, 0), set: large}})
 		if groupCode(err) != codeOffsetMetadataTooLarge {
 			t.Errorf("metadata beyond a value: %v", err)
 		}
-		first := chunkEdit{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 77, Committed: time.Now().Truncate(time.Millisecond)}}}
+		first := chunkEdit{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 77, Committed: metadata.MillisOf(time.Now())}}}
 		for i := range large {
 			large[i].Partition += metadata.OffsetsPerChunk
 		}
@@ -465,7 +465,7 @@ func TestCommitQueue(t *testing.T) {
 		for range cap(codes) {
 			wg.Go(func() {
 				codes <- groupCode(n.server.commitOffsets(context.Background(), "g", group.Committer{Generation: group.NoGeneration}, []chunkEdit{
-					{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 1, Committed: time.Now()}}},
+					{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 1, Committed: metadata.MillisOf(time.Now())}}},
 				}))
 			})
 		}
@@ -487,7 +487,8 @@ func TestCommitQueue(t *testing.T) {
 
 // commitOffsets commits and waits for the outcome.
 func (s *Server) commitOffsets(ctx context.Context, id string, who group.Committer, edits []chunkEdit) error {
-	return s.beginCommit(ctx, id, who, edits)()
+	outcome, _ := s.beginCommit(ctx, id, who, edits)
+	return outcome()
 }
 
 // metric is the value of a gauge or a counter whose labels' values are these.

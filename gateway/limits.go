@@ -40,6 +40,8 @@ const (
 	// writeStall and writeMinRate bound how long a peer may take to read an answer.
 	writeStall   = 60 * time.Second
 	writeMinRate = 64 << 10
+	// maxUnsent is how many bytes of answers are held back for the next ones.
+	maxUnsent = 32 << 10
 	// readerBytes is the buffer of a connection's reader: small requests come in one read with their length.
 	readerBytes = 4 << 10
 

@@ -20,6 +20,9 @@ const (
 	// maxShardInputs bounds the requests that a shard has not looked at yet, maxWaitingCommits those that wait to be written.
 	maxShardInputs    = 256
 	maxWaitingCommits = 4096
+	// maxShardFlights is how many batches of a shard, of different groups, may be on their way: with one, a commit that comes while another group
+	// is written misses the transaction after that too, which leaves at once, and with it wait the commits behind it on its connection.
+	maxShardFlights = 4
 	// maxCommitPartitions bounds the partitions of one OffsetCommit.
 	maxCommitPartitions = 100_000
 	// maxOffsetLookups bounds the topics of one such request that the image does not show and the store is asked for.

@@ -28,9 +28,15 @@ type Request struct {
 // with a log line: errors of the request itself belong into the answer. ctx ends when the connection or the server does.
 type handlerFunc func(s *Server, ctx context.Context, r *Request) (kmsg.Response, error)
 
-// beginFunc begins to serve a request and returns what waits for the outcome and gives the answer. It runs in the reader when nothing
-// before it on the connection waits for its turn, so it must not take long; else when the turn has come.
-type beginFunc func(s *Server, ctx context.Context, r *Request) (finish func() (kmsg.Response, error))
+// begun is a request that is being served. finish waits for the outcome and gives the answer; ready tells that it would not wait.
+type begun struct {
+	ready  func() bool
+	finish func() (kmsg.Response, error)
+}
+
+// beginFunc begins to serve a request. It runs in the reader when nothing
+// before it on the connection waits for its turn, else in the writer as soon as that has been answered, so it must not take long.
+type beginFunc func(s *Server, ctx context.Context, r *Request) *begun
 
 // api is one row of the API table.
 type api struct {

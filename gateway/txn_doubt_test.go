@@ -64,7 +64,7 @@ func TestBeginningInDoubt(t *testing.T) {
 		n.loseTxnAnswers(false)
 		check(t, n.server.pendOffsets(t.Context(), &txnCommit{
 			id: "x", who: is.Producer, group: "g", addGroup: true, member: group.Committer{Generation: -1},
-			topics: []metadata.TopicOffsets{{Topic: topic.ID, List: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: record.NoEpoch, Committed: time.Now()}}}},
+			topics: []metadata.TopicOffsets{{Topic: topic.ID, List: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: record.NoEpoch, Committed: metadata.MillisOf(time.Now())}}}},
 		}))
 		time.Sleep(2 * time.Minute)
 		pending, err := n.meta.ReadPendingOf(t.Context(), is.ID, []string{"g"})
@@ -123,7 +123,7 @@ func TestOffsetsOfADecisionInDoubt(t *testing.T) {
 		for _, g := range groups {
 			check(t, n.server.pendOffsets(t.Context(), &txnCommit{
 				id: "x", who: is.Producer, group: g, member: group.Committer{Generation: -1},
-				topics: []metadata.TopicOffsets{{Topic: topic.ID, List: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: record.NoEpoch, Committed: time.Now()}}}},
+				topics: []metadata.TopicOffsets{{Topic: topic.ID, List: []metadata.CommittedOffset{{Offset: 5, LeaderEpoch: record.NoEpoch, Committed: metadata.MillisOf(time.Now())}}}},
 			}))
 		}
 		n.loseTxnAnswers(true)

@@ -134,7 +134,7 @@ func (s *Server) pendOnce(ctx context.Context, sh *shard, c *txnCommit, groupRev
 }
 
 // stamp gives the offsets their time.
-func (c *txnCommit) stamp(at time.Time) {
+func (c *txnCommit) stamp(at metadata.UnixMillis) {
 	for i := range c.topics {
 		for k := range c.topics[i].List {
 			c.topics[i].List[k].Committed = at
@@ -144,10 +144,10 @@ func (c *txnCommit) stamp(at time.Time) {
 
 // mayPend has the shard check who commits, and gives the revision of the group's state that this holds for, once it is stored, and the
 // time to write the offsets with.
-func (sh *shard) mayPend(ctx context.Context, c *txnCommit) (metadata.Revision, time.Time, error) {
+func (sh *shard) mayPend(ctx context.Context, c *txnCommit) (metadata.Revision, metadata.UnixMillis, error) {
 	type verdict struct {
 		rev metadata.Revision
-		at  time.Time
+		at  metadata.UnixMillis
 		err error
 	}
 	v, err := ask(ctx, sh, func(now time.Time, reply func(verdict)) {
@@ -283,7 +283,7 @@ func (sh *shard) reread(id string, b *behindGroup) {
 // caughtUp takes up what was read; what this shard has written since is newer. false: changes that were decided on what was known go first.
 func (sh *shard) caughtUp(now time.Time, id string, chunks []metadata.Offsets) bool {
 	e := sh.entry(id, now)
-	if sh.flying != nil && sh.flying.has(e) || len(e.changes) > 0 {
+	if e.flying || len(e.changes) > 0 {
 		return false
 	}
 	for _, o := range chunks {
@@ -298,9 +298,9 @@ func (sh *shard) caughtUp(now time.Time, id string, chunks []metadata.Offsets) b
 
 // setAside takes a group's offsets out of the batch that was refused for them: a transaction ended after they were read. Who commits them hears
 // that nothing was done; the shard's other groups must not lose their coordinator for it. false: that is not why it was refused.
-func (sh *shard) setAside(err error) bool {
+func (sh *shard) setAside(b *groupBatch, err error) bool {
 	id, ok := metadata.ConflictingGroup(err)
-	behind, b := sh.behind[id], sh.flying
+	behind := sh.behind[id]
 	if !ok || behind == nil {
 		return false
 	}
@@ -326,13 +326,4 @@ func (sh *shard) setAside(err error) bool {
 	}
 	sh.reread(id, behind)
 	return true
-}
-
-func (b *groupBatch) has(e *groupEntry) bool {
-	for i := range b.parts {
-		if b.parts[i].e == e {
-			return true
-		}
-	}
-	return false
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varve/varve/gateway/txn"
+	"github.com/varve/varve/metadata"
 )
 
 // txnOffsetStories are what becomes of a partition's offset between transactions of producers a and b, plain commits (p), deletions of the
@@ -69,7 +70,7 @@ func TestOrderOfOffsetsOutlivesCoordinator(t *testing.T) {
 		f.prepare()
 		ahead, err := n.server.groups.find("g")
 		check(t, err)
-		ahead.inputs <- func(now time.Time) { ahead.stamped = now.Add(time.Hour) }
+		ahead.inputs <- func(now time.Time) { ahead.stamped = metadata.MillisOf(now.Add(time.Hour)) }
 		f.begin("new", txn.Bumping)
 		f.must("pend", f.commitOffset(txnCommitAdds, "g", nil))
 		n.loseShard("g")

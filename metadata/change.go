@@ -21,7 +21,7 @@ type guard struct {
 // change is one mutation, as rule 0 has it: one Txn that compares what it depends on, so that a second execution fails, and whose
 // operation id is in the value that it puts at mark.
 type change struct {
-	what   string // for errors: what was being done to which thing
+	what   func() string // for errors: what was being done to which thing
 	op     UUID
 	guards []guard
 	ops    []Op
@@ -29,7 +29,7 @@ type change struct {
 }
 
 func newChange(format string, args ...any) *change {
-	return &change{what: fmt.Sprintf(format, args...), op: newUUID()}
+	return &change{what: func() string { return fmt.Sprintf(format, args...) }, op: newUUID()}
 }
 
 func (c *change) require(cmp Compare, fails error) { c.guards = append(c.guards, guard{cmp, fails}) }
@@ -173,7 +173,7 @@ func (s *Store) commit(ctx context.Context, c *change) (Revision, error) {
 	}
 	t := c.txn()
 	if err := checkSize(&t); err != nil {
-		return 0, fmt.Errorf("%s: %w", c.what, err)
+		return 0, fmt.Errorf("%s: %w", c.what(), err)
 	}
 	rev, err := s.decide(ctx, t, nil, func(res *TxnResult, unknown bool) (Revision, error) {
 		return c.judge(res, res.found(), unknown)
@@ -190,7 +190,7 @@ func (s *Store) refused(c *change, err error) error {
 	if errors.Is(err, ErrGeneration) {
 		s.fail(err)
 	}
-	return fmt.Errorf("%s: %w", c.what, err)
+	return fmt.Errorf("%s: %w", c.what(), err)
 }
 
 // decide executes a transaction until its outcome is known; judge says what it means that it was refused. With reasons, which is the other

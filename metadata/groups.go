@@ -122,6 +122,7 @@ func (s *Store) ChangeShards(ctx context.Context, all []ShardChange) []ShardResu
 func (s *Store) shardChange(sc *ShardChange) *change {
 	shard := sc.Shard
 	c := newChange("changing %d groups of shard %d", len(sc.Groups), shard)
+	c.guards, c.ops = make([]guard, 0, 1+2*len(sc.Groups)), make([]Op, 0, len(sc.Groups))
 	c.created(s.keys.coord(shard), Equal, int64(sc.Epoch), ErrFenced)
 	for i := range sc.Groups {
 		g := &sc.Groups[i]

@@ -16,8 +16,8 @@ import (
 // FuzzDecodeOffsets: no value makes the decoder panic, ask for unbacked memory or accept what it would not write.
 func FuzzDecodeOffsets(f *testing.F) {
 	f.Add(encodeOffsets([]CommittedOffset{
-		{Partition: 3, Offset: 1 << 40, LeaderEpoch: -1, Metadata: "m", Committed: time.UnixMilli(5)},
-		{Partition: 4, Offset: 0, LeaderEpoch: 7, Committed: time.UnixMilli(5), Expires: time.UnixMilli(9)},
+		{Partition: 3, Offset: 1 << 40, LeaderEpoch: -1, Metadata: "m", Committed: 5},
+		{Partition: 4, Offset: 0, LeaderEpoch: 7, Committed: 5, Expires: 9},
 	}, UUID{1}))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, value []byte) {
@@ -98,7 +98,7 @@ func TestGroupChangeCost(t *testing.T) {
 		{ID: "g", State: make([]byte, 3*groupPageBytes+1)},
 		{ID: strings.Repeat("/", 300), Rev: 7, Pages: 3, Delete: true},
 		{ID: "g", Rev: 7, Pages: 5, State: []byte{1}},
-		{ID: "g", Offsets: []OffsetsChange{{Rev: 3}, {List: []CommittedOffset{{Metadata: "mmmm", Committed: time.Now(), Offset: 1 << 60}}}}},
+		{ID: "g", Offsets: []OffsetsChange{{Rev: 3}, {List: []CommittedOffset{{Metadata: "mmmm", Committed: MillisOf(time.Now()), Offset: 1 << 60}}}}},
 	} {
 		ops, size := g.Cost()
 		c := newChange("test")

@@ -16,12 +16,22 @@ import (
 // CommittedOffset is what a group has committed for one partition.
 type CommittedOffset struct {
 	Partition   int32
-	Offset      record.Offset
 	LeaderEpoch record.Epoch // record.NoEpoch: the client named none
+	Offset      record.Offset
 	Metadata    string
-	Committed   time.Time // to the millisecond
-	Expires     time.Time // zero: the broker's retention decides
+	Committed   UnixMillis
+	Expires     UnixMillis // 0: the broker's retention decides
 }
+
+// UnixMillis is a time in milliseconds since 1970. A coordinator holds two of them for each partition that a group has committed: a third of
+// what times take.
+type UnixMillis int64
+
+// MillisOf is a time to the millisecond.
+func MillisOf(t time.Time) UnixMillis { return UnixMillis(t.UnixMilli()) }
+
+// Time is the time in question.
+func (m UnixMillis) Time() time.Time { return time.UnixMilli(int64(m)) }
 
 // ChunkID names one key of committed offsets: those of a topic's partitions [Chunk*OffsetsPerChunk, (Chunk+1)*OffsetsPerChunk).
 type ChunkID struct {
@@ -65,7 +75,7 @@ func (k keyspace) offsets(shard int32, g string) string {
 }
 
 func (k keyspace) offsetChunk(shard int32, g string, id ChunkID) string {
-	return k.offsets(shard, g) + id.Topic.Hex() + "/" + itoa(int64(id.Chunk))
+	return k.prefix + kindGroupOffsets + itoa(int64(shard)) + "/" + EscapeID(g) + "/" + id.Topic.Hex() + "/" + itoa(int64(id.Chunk))
 }
 
 func (s *Store) changeOffsets(c *change, shard int32, group string, o *OffsetsChange, conflict error) {
@@ -94,13 +104,14 @@ func appendOffsets(b []byte, list []CommittedOffset) []byte {
 		b = binary.AppendVarint(b, int64(o.Partition))
 		b = binary.AppendVarint(b, int64(o.Offset))
 		b = binary.AppendVarint(b, int64(o.LeaderEpoch))
-		b = binary.AppendVarint(b, o.Committed.UnixMilli())
+		b = binary.AppendVarint(b, int64(o.Committed))
 		expires := int64(-1)
-		if !o.Expires.IsZero() {
-			expires = o.Expires.UnixMilli()
+		if o.Expires != 0 {
+			expires = int64(o.Expires)
 		}
 		b = binary.AppendVarint(b, expires)
-		b = appendBytes(b, []byte(o.Metadata))
+		b = binary.AppendVarint(b, int64(len(o.Metadata)))
+		b = append(b, o.Metadata...)
 	}
 	return b
 }
@@ -114,9 +125,9 @@ func (d *decoder) offsets() []CommittedOffset {
 	list := make([]CommittedOffset, d.count(6))
 	for i := range list {
 		o := CommittedOffset{Partition: d.int32(), Offset: record.Offset(d.varint()), LeaderEpoch: record.Epoch(d.int32())}
-		o.Committed = time.UnixMilli(d.varint())
+		o.Committed = UnixMillis(d.varint())
 		if at := d.varint(); at >= 0 {
-			o.Expires = time.UnixMilli(at)
+			o.Expires = UnixMillis(at)
 		}
 		o.Metadata = string(d.bytes())
 		list[i] = o

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/varve/varve/record"
 )
@@ -90,7 +89,7 @@ func (s *Store) ReadPending(ctx context.Context, co Coordination, group string) 
 }
 
 // PendingGroups are the groups of a shard that open transactions will commit offsets for, and when the newest of those was written.
-func (s *Store) PendingGroups(ctx context.Context, co Coordination) (groups []string, newest time.Time, err error) {
+func (s *Store) PendingGroups(ctx context.Context, co Coordination) (groups []string, newest UnixMillis, err error) {
 	prefix := s.keys.prefix + kindGroupPending + itoa(int64(co.Shard)) + "/"
 	err = s.fencedKeys(ctx, co, prefix, func(kv *KeyValue) error {
 		part, _, _ := strings.Cut(kv.Key[len(prefix):], "/")
@@ -104,9 +103,7 @@ func (s *Store) PendingGroups(ctx context.Context, co Coordination) (groups []st
 		p, err := decodePending(kv)
 		for i := range p.Topics {
 			for k := range p.Topics[i].List {
-				if at := p.Topics[i].List[k].Committed; at.After(newest) {
-					newest = at
-				}
+				newest = max(newest, p.Topics[i].List[k].Committed)
 			}
 		}
 		return err
@@ -383,7 +380,7 @@ func mergeOffsets(old, list []CommittedOffset) []CommittedOffset {
 func newerThan(old, list []CommittedOffset) []CommittedOffset {
 	return slices.DeleteFunc(slices.Clone(list), func(o CommittedOffset) bool {
 		at, found := slices.BinarySearchFunc(old, o.Partition, comparePartition)
-		return found && !o.Committed.After(old[at].Committed)
+		return found && o.Committed <= old[at].Committed
 	})
 }
 

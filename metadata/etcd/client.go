@@ -140,10 +140,7 @@ func (c *Client) Txn(ctx context.Context, t metadata.Txn) (metadata.TxnResult, e
 	if err := ctx.Err(); err != nil {
 		return metadata.TxnResult{}, fmt.Errorf("%w: %w", metadata.ErrUnavailable, context.Cause(ctx))
 	}
-	req := &pb.TxnRequest{Compare: make([]*pb.Compare, len(t.If)), Success: requests(t.Then), Failure: requests(t.Else)}
-	for i := range t.If {
-		req.Compare[i] = compare(&t.If[i])
-	}
+	req := &pb.TxnRequest{Compare: compares(t.If), Success: requests(t.Then), Failure: requests(t.Else)}
 	mutation := mutates(t.Then) || mutates(t.Else)
 	res, err := c.kv.Txn(ctx, req)
 	if err != nil {
@@ -189,8 +186,21 @@ func requests(ops []metadata.Op) []*pb.RequestOp {
 	return out
 }
 
-func compare(c *metadata.Compare) *pb.Compare {
-	out := &pb.Compare{Key: []byte(c.Key), RangeEnd: rangeEnd(c.End)}
+// compares makes all of a transaction's at once: joint changes of groups have dozens.
+func compares(all []metadata.Compare) []*pb.Compare {
+	if len(all) == 0 {
+		return nil
+	}
+	out, room := make([]*pb.Compare, len(all)), make([]pb.Compare, len(all))
+	for i := range all {
+		out[i] = &room[i]
+		compare(&all[i], out[i])
+	}
+	return out
+}
+
+func compare(c *metadata.Compare, out *pb.Compare) {
+	out.Key, out.RangeEnd = []byte(c.Key), rangeEnd(c.End)
 	switch c.Relation {
 	case metadata.Equal:
 		out.Result = pb.Compare_EQUAL
@@ -211,7 +221,6 @@ func compare(c *metadata.Compare) *pb.Compare {
 	case metadata.TargetValue:
 		out.Target, out.TargetUnion = pb.Compare_VALUE, &pb.Compare_Value{Value: c.Value}
 	}
-	return out
 }
 
 func rangeEnd(end string) []byte {

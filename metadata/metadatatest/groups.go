@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/record"
@@ -72,7 +71,7 @@ func (n *node) load(co metadata.Coordination) shardContent {
 }
 
 func committed(partition int32, offset record.Offset) metadata.CommittedOffset {
-	return metadata.CommittedOffset{Partition: partition, Offset: offset, LeaderEpoch: 3, Metadata: "m", Committed: time.UnixMilli(1700000000000)}
+	return metadata.CommittedOffset{Partition: partition, Offset: offset, LeaderEpoch: 3, Metadata: "m", Committed: 1700000000000}
 }
 
 func testShards(t *testing.T, h Harness) {
@@ -233,7 +232,7 @@ func testOffsets(t *testing.T, h Harness) {
 		}}})
 	}
 	expiring := committed(1, 11)
-	expiring.Expires = time.UnixMilli(1800000000000)
+	expiring.Expires = 1800000000000
 	rev, err := put(one, 0, committed(0, 10), expiring)
 	if err != nil {
 		t.Fatal(err)
