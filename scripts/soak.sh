@@ -27,7 +27,7 @@ if [ -d internal/sim ]; then
 	for ((i = 1; i <= rounds; i++)); do
 		printf '\n== simulation, round %d of %d\n' "$i" "$rounds" >&2
 		# The line "sim: N seeds ..." is the one for docs/track-record.md.
-		VARVE_SIM_FROM=$RANDOM$RANDOM VARVE_SIM_SEEDS=${SOAK_SEEDS:-2000} go test -race -count=1 -timeout 0 -run 'Test(Cluster)?Seeds' -v ./internal/sim |
+		VARVE_SIM_FROM=$RANDOM$RANDOM VARVE_SIM_SEEDS=${SOAK_SEEDS:-2000} go test -race -count=1 -timeout 0 -run 'Test(Cluster|Controller|Group)?Seeds' -v ./internal/sim |
 			grep -Ev '^ *(=== |--- PASS)'
 	done
 	printf '\n== bugs planted for the simulation to find, for %s s\n' "${SOAK_MUTANT_SECONDS:-600}" >&2

@@ -4,6 +4,7 @@ package hotlog
 
 import (
 	"math/rand/v2"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -23,9 +24,10 @@ func (m *MemFS) FS(beforeSync func()) vfs.FS {
 }
 
 // StallingFS is FS whose look at the free space calls stall first, which may take its time: the committer does that between two
-// batches and holds no lock. A sync must not in a bubble, since Pebble holds locks across some.
-func (m *MemFS) StallingFS(beforeSync, stall func()) vfs.FS {
-	return &syncFS{FS: m.fs, before: beforeSync, stall: stall}
+// batches and holds no lock. The same holds for the syncs of the log's files, which call slow first: what a frame holds can be read
+// meanwhile. Other syncs must not take time in a bubble, since Pebble holds locks across some.
+func (m *MemFS) StallingFS(beforeSync, stall, slow func()) vfs.FS {
+	return &syncFS{FS: m.fs, before: beforeSync, stall: stall, slow: slow}
 }
 
 // FillingFS is FS with sizes: the disk has no space left while full says so.
@@ -62,7 +64,8 @@ func (m *MemFS) Crash(percent int, seed uint64) *MemFS {
 type syncFS struct {
 	vfs.FS
 	before func()
-	stall  func() // may be nil
+	stall  func() // may be nil, as slow
+	slow   func()
 }
 
 func (s *syncFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
@@ -84,7 +87,11 @@ func (s *syncFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) 
 }
 
 func (s *syncFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
-	return s.wrap(s.FS.OpenReadWrite(name, c, o...))
+	f, err := s.wrap(s.FS.OpenReadWrite(name, c, o...))
+	if err == nil && s.slow != nil && strings.HasSuffix(name, logFileSuffix) {
+		f = &slowFile{f, s.slow}
+	}
+	return f, err
 }
 
 func (s *syncFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
@@ -92,6 +99,17 @@ func (s *syncFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory)
 }
 
 func (s *syncFS) OpenDir(name string) (vfs.File, error) { return s.wrap(s.FS.OpenDir(name)) }
+
+// slowFile is a file of the log whose syncs take time.
+type slowFile struct {
+	vfs.File
+	slow func()
+}
+
+func (f *slowFile) SyncData() error {
+	f.slow()
+	return f.File.SyncData()
+}
 
 type syncFile struct {
 	vfs.File

@@ -20,14 +20,30 @@ import (
 
 // This file is what a run does and checks beyond that of one node.
 
-// place chooses replicas for new partitions: on all nodes, each time with another one preferred.
+// place chooses replicas for new partitions: on all nodes, or three of them, each time with another one preferred.
 func (r *run) place(partitions int) [][]int32 {
 	out := make([][]int32, partitions)
 	for i := range out {
 		r.placed++
-		for j := range r.w.machines {
+		for j := range r.w.replicas() {
 			out[i] = append(out[i], int32((r.placed+int(r.w.seed)+j)%len(r.w.machines))+1)
 		}
+	}
+	return out
+}
+
+// replicasOf is where a new topic's partitions shall be. Where a controller has something to decide, those of spare are all on the first
+// nodes, and mix and aged are left to the cluster, which chooses their factors too.
+func (r *run) replicasOf(name string, partitions int) [][]int32 {
+	out := r.place(partitions)
+	switch {
+	case !r.w.knobs.placing():
+	case name == spare:
+		for i := range out {
+			out[i] = []int32{1, 2, 3}
+		}
+	case name == mix, name == aged:
+		clear(out)
 	}
 	return out
 }
@@ -53,7 +69,7 @@ func (r *run) awaitNodes() {
 }
 
 // every lists all partitions.
-func (r *run) every() []part { return append(r.all(), r.parts[probed]...) }
+func (r *run) every() []part { return append(append(r.all(), r.parts[probed]...), r.parts[spare]...) }
 
 // anyKnows tells whether a node's image has a topic of that name.
 func (w *World) anyKnows(name string) bool {
@@ -76,6 +92,7 @@ func (r *run) reassign(rng *rand.Rand) {
 	for _, i := range rng.Perm(len(r.w.machines)) {
 		target = append(target, int32(i+1))
 	}
+	target = target[:r.w.replicas()]
 	if has == len(target) && rng.IntN(2) == 0 {
 		target = target[:len(target)-1]
 	}

@@ -21,6 +21,7 @@ const (
 	CrashAnywhere     Event = "crash at a random time"
 	CrashInProduce    Event = "crash with produce requests waiting"
 	CrashInStall      Event = "crash while the disk stalled"
+	CrashInSync       Event = "crash while a sync stalled"
 	DiskStalled       Event = "disk stalled"
 	CutInStall        Event = "producers cut off while the disk stalled"
 	UnsyncedTail      Event = "restart that lost unsynced data"
@@ -57,6 +58,11 @@ const (
 	HandOver         Event = "leadership handed over"
 	SessionLost      Event = "registration lost without a crash"
 	ISRChangeUnknown Event = "outcome of a change of an in-sync set unknown"
+	LateTxn          Event = "metadata transaction executed long after its sender gave it up"
+	HandOverUnknown  Event = "leader cut off from the metadata as it handed over"
+	SlowReturn       Event = "node came back with a slow disk, and all others crashed"
+	SlowEmptyReturn  Event = "node came back with a slow, empty disk, and all others crashed"
+	AskedNoLeader    Event = "node that does not lead asked for its latest offset"
 	DiskLost         Event = "disk lost"
 	EmptyRejoined    Event = "node with a lost disk in sync again"
 	FollowerFetch    Event = "fetch from a follower"
@@ -65,22 +71,60 @@ const (
 	PowerFailure     Event = "crash of all nodes at a time"
 )
 
+// Events of worlds in which the controller has something to decide. What it decides is counted by its reason.
+const (
+	ControllerChanged Event = "another node became the controller"
+	ControllerDied    Event = "controller crashed with a move under way"
+	NodeDrained       Event = "node drained until it was empty"
+	DecidedStep       Event = "controller: move goes on"
+	DecidedGiveUp     Event = "controller: node of the move is gone"
+	DecidedDrain      Event = "controller: node drains"
+	DecidedFactor     Event = "controller: automatic replication factor"
+	DecidedLeaders    Event = "controller: balance of leaders"
+	DecidedMoves      Event = "controller: balance of leaders, by another replica"
+	DecidedReplicas   Event = "controller: balance of replicas"
+)
+
+// Events of histories of a consumer group.
+const (
+	MemberJoined  Event = "member joined"
+	MemberLeft    Event = "member left"
+	MemberDied    Event = "member died"
+	MemberFroze   Event = "member stood still"
+	MemberFenced  Event = "member put out that was still there"
+	OwnerChanged  Event = "commit by another owner than the one before"
+	CommitRefused Event = "commit not accepted"
+	CommitUnknown Event = "outcome of a commit of an offset unknown"
+)
+
+// groupEvents are those that histories of a consumer group must meet.
+var groupEvents = []Event{
+	CrashAtSync, CrashAtTxn, CrashAnywhere, CleanStop, MetadataOutage, Failover, HandOver, SessionLost, NodesApart,
+	MemberJoined, MemberLeft, MemberDied, MemberFroze, MemberFenced, OwnerChanged, CommitRefused, CommitUnknown,
+}
+
 // TransactionEnded counts for histories of transactions.
 const TransactionEnded Event = "transaction ended"
 
 // nodeEvents are those that runs with one node must meet.
 var nodeEvents = []Event{
-	CrashAtSync, CrashAtTxn, CrashAtUpload, CrashAtCommit, CrashAnywhere, CrashInProduce, CrashInStall, DiskStalled, CutInStall, UnsyncedTail, UnsyncedKept, CleanStop,
+	CrashAtSync, CrashAtTxn, CrashAtUpload, CrashAtCommit, CrashAnywhere, CrashInProduce, CrashInStall, CrashInSync, DiskStalled, CutInStall, UnsyncedTail, UnsyncedKept, CleanStop,
 	LostCommitReply, LostHeadReply, MetadataOutage, ClientsCutOff, HotFetch, ColdFetch, HotAndCold, ColdTime, ColdMaxTimestamp,
 	ManyChunks, PagesFolded, DeletedInSegment, DeletedUnsealed, RetentionMoved, TopicRecreated, ConfigChanged, ManyEpochs, OutOfOrderRecords,
 }
 
 // clusterEvents are those that runs with several nodes must meet.
 var clusterEvents = []Event{
-	CrashAtSync, CrashAtTxn, CrashAtUpload, CrashAtCommit, CrashAnywhere, CrashInProduce, CrashInStall, DiskStalled, UnsyncedTail, UnsyncedKept, CleanStop,
+	CrashAtSync, CrashAtTxn, CrashAtUpload, CrashAtCommit, CrashAnywhere, CrashInProduce, CrashInStall, CrashInSync, DiskStalled, UnsyncedTail, UnsyncedKept, CleanStop,
 	LostCommitReply, LostHeadReply, MetadataOutage, ClientsCutOff, HotFetch, ColdFetch, HotAndCold, ColdTime, DeletedInSegment, DeletedUnsealed, TopicRecreated,
-	Failover, FailoverInUpload, TailTruncated, BelowMinimum, EligibleLed, StartedAtTier, HandOver, SessionLost, ISRChangeUnknown, DiskLost, EmptyRejoined,
+	Failover, FailoverInUpload, TailTruncated, BelowMinimum, EligibleLed, StartedAtTier, HandOver, SessionLost, ISRChangeUnknown, LateTxn, HandOverUnknown, SlowReturn, SlowEmptyReturn, AskedNoLeader, DiskLost, EmptyRejoined,
 	FollowerFetch, Reassigned, NodesApart, PowerFailure,
+}
+
+// controllerEvents are those that runs with more nodes than replicas must meet.
+var controllerEvents = []Event{
+	CrashAtSync, CrashAtTxn, CrashAnywhere, CrashInSync, CleanStop, Failover, HandOver, SessionLost, DiskLost, EmptyRejoined, NodesApart, Reassigned,
+	ControllerChanged, ControllerDied, NodeDrained, DecidedStep, DecidedGiveUp, DecidedDrain, DecidedFactor, DecidedLeaders, DecidedMoves, DecidedReplicas,
 }
 
 // txnEvents are those that histories of transactions must meet.

@@ -31,6 +31,7 @@ func (r *run) finish(ctx context.Context) {
 	if d := time.Since(began); d > recovery && !r.w.failed() {
 		r.w.failf("V1: %v after the last fault everything works again, %v are allowed", d, recovery)
 	}
+	r.checkController()
 	r.awaitTier()
 	rng := rand.New(rand.NewPCG(r.w.seed, 0xf1))
 	for _, p := range r.every() {

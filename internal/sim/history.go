@@ -65,6 +65,7 @@ type history struct {
 	starts  map[part]record.Offset            // highest log start that was seen
 	asked   map[part]record.Offset            // up to where records may be deleted
 	hws     map[part]record.Offset
+	known   map[part]record.Offset      // whoever is asked from now on for the latest offset must not tell a lower one
 	inEpoch map[leaderKey]record.Offset // highest high watermark that the leader of an epoch told
 	ends    map[part]record.Offset      // how far the consumer got
 }
@@ -72,7 +73,7 @@ type history struct {
 func newHistory(w *World) *history {
 	return &history{
 		w: w, seed: maphash.MakeSeed(), sends: map[string]*send{}, batches: map[part]map[record.Offset]*seenBatch{},
-		records: map[part]map[record.Offset]seenRecord{}, at: map[part]map[string]record.Offset{}, starts: map[part]record.Offset{}, asked: map[part]record.Offset{}, hws: map[part]record.Offset{}, inEpoch: map[leaderKey]record.Offset{}, ends: map[part]record.Offset{},
+		records: map[part]map[record.Offset]seenRecord{}, at: map[part]map[string]record.Offset{}, starts: map[part]record.Offset{}, asked: map[part]record.Offset{}, hws: map[part]record.Offset{}, known: map[part]record.Offset{}, inEpoch: map[leaderKey]record.Offset{}, ends: map[part]record.Offset{},
 	}
 }
 
@@ -92,6 +93,9 @@ func (h *history) answer(s *send, offset record.Offset, err error) {
 	defer h.mu.Unlock()
 	h.clock++
 	s.returned, s.offset, s.err = h.clock, offset, err
+	if err == nil && !s.weak {
+		h.known[s.p] = max(h.known[s.p], offset+1)
+	}
 	if err == nil && offset < 0 {
 		h.w.failf("S28: %s of %s was acknowledged at offset %d", s.key, s.p, offset)
 	}
@@ -182,6 +186,23 @@ func (h *history) sawMarks(p part, epoch record.Epoch, logStart, hw record.Offse
 	}
 	h.inEpoch[key] = max(hw, h.inEpoch[key])
 	h.starts[p], h.hws[p] = max(logStart, h.starts[p]), max(hw, h.hws[p])
+}
+
+// floor is what a leader that is asked from now on has to know as committed (S6).
+func (h *history) floor(p part) record.Offset {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.known[p]
+}
+
+// sawLatest checks what a node tells as the latest offset that was asked when floor was known (S6).
+func (h *history) sawLatest(p part, node record.NodeID, floor, latest record.Offset) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if latest < floor {
+		h.w.failf("S6: node %d says that %s ends at %d, records below %d were acknowledged or told before", node, p, latest, floor)
+	}
+	h.known[p] = max(h.known[p], latest)
 }
 
 // highest is the highest high watermark that anybody was told.

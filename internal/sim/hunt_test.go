@@ -30,7 +30,7 @@ type hunt struct {
 }
 
 var (
-	atSeed  = regexp.MustCompile(`^=== RUN\s+Test(?:Cluster)?Seeds/set/(\d+)\.`)
+	atSeed  = regexp.MustCompile(`^=== RUN\s+Test\w*Seeds/set/(\d+)\.`)
 	finding = regexp.MustCompile(`seed (\d+), ([^:]*): ([SV]\d+(?:, [SV]\d+)*): (.*)`)
 	broken  = regexp.MustCompile(`^(?:panic|fatal error): (.*)|invariant violated: (.*)`)
 )

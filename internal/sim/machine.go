@@ -22,7 +22,9 @@ type machine struct {
 	// Guarded by World.mu.
 	disk      *hotlog.MemFS
 	node      *node     // nil while none runs
-	stall     time.Time // until then the disk takes no writes
+	stall     time.Time // until then the disk takes no writes, or syncs
+	stallSync bool      // it is the syncs
+	slowStart bool      // when it starts next, its syncs stall for a while
 	emptied   bool      // it lost its disk and has not been in all in-sync sets since
 	uploading bool      // its last process died during an upload
 	together  bool      // when it crashes next, all others do
@@ -56,7 +58,7 @@ func (w *World) keep(ctx context.Context, m *machine) {
 			w.graves.Go(n.close)
 			time.Sleep(lastWords)
 			w.net.Cut(m.host)
-			time.Sleep(w.millis(w.knobs.away()))
+			time.Sleep(w.awayFor())
 		case <-m.restart:
 			w.setNode(m, nil)
 			w.cover.hit(CleanStop)
@@ -72,6 +74,9 @@ func (w *World) setNode(m *machine, n *node) {
 	w.mu.Lock()
 	m.node = n
 	m.uploading = m.uploading && n == nil
+	if n != nil && m.slowStart {
+		m.slowStart, m.stall, m.stallSync = false, time.Now().Add(slowStart), true
+	}
 	w.mu.Unlock()
 }
 
@@ -113,6 +118,7 @@ func (w *World) crash(n *node, at Event) {
 	n.m.together = false
 	w.mu.Unlock()
 	w.cover.hit(at)
+	w.leftOffice(n)
 	if waiting > 0 {
 		w.cover.hit(CrashInProduce)
 	}
@@ -163,7 +169,7 @@ func (w *World) allInSync(ctx context.Context) bool {
 	for t := range lives[0].meta.Image().Topics() {
 		for i := range t.Partitions {
 			s, err := lives[0].meta.ReadPartition(ctx, record.PartitionID{Topic: t.ID, Index: int32(i)})
-			if err != nil || !t.Deleting && len(s.ISR.Members) < len(w.machines) {
+			if err != nil || !t.Deleting && len(s.ISR.Members) < w.replicas() {
 				return false
 			}
 			for _, m := range s.ISR.Members {

@@ -4,6 +4,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,20 +19,16 @@ type edit struct{ file, old, text string }
 // mutant is a bug to plant in a copy of the tree. The simulation must find it within the first so many seeds, and by one of the
 // statements that the bug breaks: a run that ends otherwise, or not at all, is not a find.
 type mutant struct {
-	name    string
-	ids     string // of statements, separated by commas
-	seeds   int
-	edits   []edit
-	cluster bool // to be found with three nodes
+	name   string
+	ids    string // of statements, separated by commas
+	seeds  int
+	edits  []edit
+	set    string // the test whose seeds find it; "": TestSeeds
+	shield string // not to be found alone, and why not
 }
 
 // test is the set of seeds that finds it.
-func (m *mutant) test() string {
-	if m.cluster {
-		return "TestClusterSeeds"
-	}
-	return "TestSeeds"
-}
+func (m *mutant) test() string { return cmp.Or(m.set, "TestSeeds") }
 
 // lost are the statements that a record breaks which was seen or acknowledged and is gone after a crash: it is missing, another one is at its
 // offset, a consumer is told of lost data, or the high watermark goes back.
@@ -76,7 +73,7 @@ var mutants = []mutant{
 // begins with the one after the first VARVE_SIM_MUTANT_SKIP, so that short boxes need not always try the same.
 func TestMutants(t *testing.T) {
 	const root = "../.."
-	mutants := append(slices.Clone(mutants), clusterMutants()...)
+	mutants := slices.Concat(mutants, clusterMutants(), groupMutants)
 	run, box := os.Getenv("VARVE_SIM_MUTANTS") != "", time.Duration(number(t, "VARVE_SIM_MUTANT_SECONDS", 1<<32))*time.Second
 	skip, began := int(number(t, "VARVE_SIM_MUTANT_SKIP", 0))%len(mutants), time.Now()
 	for _, m := range append(append([]mutant(nil), mutants[skip:]...), mutants[:skip]...) {
@@ -100,6 +97,8 @@ func TestMutants(t *testing.T) {
 			}
 			switch {
 			case !run:
+			case m.shield != "":
+				t.Skip("not to be found: " + m.shield)
 			case time.Since(began) > box:
 				t.Skipf("not tried: the box of %v is over", box)
 			default:

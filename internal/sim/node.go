@@ -72,7 +72,7 @@ func newNode(ctx context.Context, w *World, m *machine, disk *hotlog.MemFS) (n *
 	}()
 	logger := slog.New(&ear{w.log.Handler(), n}).With("node", m.id, "boot", w.boots.Add(1))
 	n.db, err = hotlog.Open("data", hotlog.Options{
-		FS: disk.StallingFS(n.beforeSync, func() { w.stall(n) }), CacheBytes: 1 << 20, MemTableBytes: 256 << 10, Logger: logger,
+		FS: disk.StallingFS(n.beforeSync, func() { w.stall(n, false) }, func() { w.stall(n, true) }), CacheBytes: 1 << 20, MemTableBytes: 256 << 10, Logger: logger,
 		Fatal: func(err error) {
 			if !n.dead.Load() {
 				w.failf("the hot log ended the process: %v", err)
@@ -148,7 +148,7 @@ func (n *node) wire(logger *slog.Logger) (err error) {
 	parts := []func(context.Context) error{n.meta.Run, n.broker.Run, archiver.Run, jobs.Run}
 	if k.several() {
 		n.meta.Subscribe(func(old, img *metadata.Image) { n.w.imageChanged(n, old, img) })
-		parts = append(parts, controller.New(controller.Config{Logger: logger, Registerer: registry}, n.meta).Run)
+		parts = append(parts, controller.New(controller.Config{BytesIn: load(n), Logger: logger, Registerer: registry}, n.meta).Run)
 	}
 	n.run(parts...)
 	return nil
@@ -160,6 +160,7 @@ func (n *node) run(parts ...func(context.Context) error) {
 	serve, stopServing := context.WithCancel(ctx)
 	n.cancel = stopServing
 	g, gctx := errgroup.WithContext(ctx)
+	context.AfterFunc(gctx, stopServing) // a part that ends by itself ends the process
 	for _, part := range parts {
 		g.Go(func() error { return part(gctx) })
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -36,6 +37,25 @@ func (r *run) probe(ctx context.Context, p part) {
 		r.h.invoke(s)
 		offset, err := c.produce(ctx, s, value)
 		r.h.answer(s, offset, c.forget(p, err))
+	}
+}
+
+// askLatest asks one node for the latest offsets of partitions, whether it leads them or not, until ctx ends: who answers at all leads, and
+// knows everything that anybody knew before (S6).
+func (r *run) askLatest(ctx context.Context, m *machine) {
+	rng := rand.New(rand.NewPCG(r.w.seed, uint64(m.id)))
+	c := newRawClient(r.w, "prober", 3*time.Second)
+	defer c.close()
+	parts := slices.Concat(r.consumed[own], r.consumed[mix], r.consumed[probed])
+	for pauseFor(ctx, time.Duration(50+rng.IntN(500))*time.Millisecond) {
+		p := parts[rng.IntN(len(parts))]
+		floor := r.h.floor(p)
+		f, err := c.listOffsetsAt(ctx, leaderKnown{m.id, record.NoEpoch}, p, latest)
+		if err != nil {
+			r.w.cover.hit(AskedNoLeader)
+			continue
+		}
+		r.h.sawLatest(p, m.id, floor, f.offset)
 	}
 }
 

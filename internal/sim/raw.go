@@ -27,6 +27,8 @@ type rawClient struct {
 	corr    int32
 	turn    int // of the nodes, when any will do
 	leaders map[part]leaderKnown
+	// coordinator looks after the group; 0: to be found.
+	coordinator record.NodeID
 }
 
 // leaderKnown is who leads a partition, as some node told.
@@ -345,8 +347,9 @@ func (c *rawClient) deleteRecordsAt(ctx context.Context, node record.NodeID, p p
 	return record.Offset(rp.LowWatermark), codeError(rp.ErrorCode)
 }
 
-// createTopic answers the topic's id, which is another one than that of the topic that had the name before. A topic that is there
-// already was made by a request whose answer was lost.
+// createTopic makes a topic with these replicas, or, where the first of them is nil, as many partitions wherever the cluster likes. It
+// answers the topic's id, which is another one than that of the topic that had the name before. A topic that is there already was made by
+// a request whose answer was lost.
 func (c *rawClient) createTopic(name string, replicas [][]int32, configs map[string]string, before record.TopicID) (id record.TopicID, err error) {
 	err = c.until("creating topic "+name, func(ctx context.Context) error {
 		req := kmsg.NewPtrCreateTopicsRequest()
@@ -355,6 +358,9 @@ func (c *rawClient) createTopic(name string, replicas [][]int32, configs map[str
 		t.Topic, t.NumPartitions, t.ReplicationFactor = name, int32(len(replicas)), 1
 		if c.w.knobs.several() {
 			t.NumPartitions, t.ReplicationFactor = -1, -1
+			if replicas[0] == nil {
+				t.NumPartitions, replicas = int32(len(replicas)), nil
+			}
 			for i, nodes := range replicas {
 				a := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
 				a.Partition, a.Replicas = int32(i), nodes

@@ -63,6 +63,12 @@ func Run(t testing.TB, seed uint64, steps int, knobs Knobs, cover *Coverage) str
 		storm.Go(func() { w.nemeses(faults) })
 		p := r.parts[probed][0]
 		storm.Go(func() { r.probe(faults, p) })
+		for _, m := range w.machines {
+			storm.Go(func() { r.askLatest(faults, m) })
+		}
+		if knobs.placing() {
+			storm.Go(func() { w.drains(faults) })
+		}
 	} else {
 		storm.Go(func() { w.nemesis(faults, w.machines[0]) })
 	}
@@ -126,6 +132,9 @@ func (r *run) setUp() {
 	if r.w.knobs.several() {
 		r.createTopic(probed, 1, configs)
 	}
+	if r.w.knobs.placing() {
+		r.createTopic(spare, 8, configs)
+	}
 	for i := range 3 {
 		r.producers = append(r.producers, r.newProducer(i))
 	}
@@ -136,7 +145,7 @@ func (r *run) createTopic(name string, partitions int, configs map[string]string
 	if len(r.parts[name]) > 0 {
 		before = r.parts[name][0].id.Topic
 	}
-	id, err := r.raw.createTopic(name, r.place(partitions), configs, before)
+	id, err := r.raw.createTopic(name, r.replicasOf(name, partitions), configs, before)
 	if err != nil {
 		r.w.failf("creating topic %s: %v", name, err)
 	}

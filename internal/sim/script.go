@@ -10,6 +10,7 @@ const (
 	mix     = "mix"     // one partition that all producers write
 	aged    = "aged"    // one partition with retention
 	scratch = "scratch" // deleted and made again under the same name
+	spare   = "spare"   // idle partitions, all alike, where there are nodes to place them on
 	probed  = "probed"  // one partition that is written straight to nodes, where there are several
 )
 

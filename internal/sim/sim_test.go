@@ -13,11 +13,13 @@ import (
 	"time"
 )
 
-// Sets that meet every event, in about five minutes together on two cores.
+// Sets that meet every event, in about four minutes together on two quiet cores.
 const (
 	ciSeeds        = 70
-	ciClusterSeeds = 160
+	ciClusterSeeds = 120
 	ciTxnSeeds     = 24
+	ciCtlSeeds     = 40
+	ciGroupSeeds   = 30
 	steps          = 14
 	clusterSteps   = 10
 )
@@ -60,6 +62,13 @@ func clusterKnobsOf(seed uint64) Knobs {
 	return k
 }
 
+// controllerKnobsOf draws those of a world of four nodes.
+func controllerKnobsOf(seed uint64) Knobs {
+	k := clusterKnobsOf(seed)
+	k.Nodes = 4
+	return k
+}
+
 // seedSet is a set of runs.
 type seedSet struct {
 	ci, steps int
@@ -75,6 +84,16 @@ func TestSeeds(t *testing.T) { seedSet{ciSeeds, steps, knobsOf, nodeEvents, nil}
 // TestClusterSeeds does the same in worlds of three nodes.
 func TestClusterSeeds(t *testing.T) {
 	seedSet{ciClusterSeeds, clusterSteps, clusterKnobsOf, clusterEvents, nil}.run(t)
+}
+
+// TestControllerSeeds does the same in worlds of four nodes, where partitions have three replicas and the controller decides on which.
+func TestControllerSeeds(t *testing.T) {
+	seedSet{ciCtlSeeds, clusterSteps, controllerKnobsOf, controllerEvents, nil}.run(t)
+}
+
+// TestGroupSeeds does the same with histories of a consumer group.
+func TestGroupSeeds(t *testing.T) {
+	seedSet{ci: ciGroupSeeds, knobs: clusterKnobsOf, events: groupEvents, play: func(t *testing.T, seed uint64, k Knobs, c *Coverage) { RunGroup(t, seed, k, c) }}.run(t)
 }
 
 // TestTransactionSeeds does the same with histories of transactions.

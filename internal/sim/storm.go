@@ -48,7 +48,7 @@ func (w *World) nemesis(ctx context.Context, m *machine) {
 func (w *World) nemeses(ctx context.Context) {
 	for pauseFor(ctx, 500*time.Millisecond+w.millis(5000)) {
 		m := w.machines[w.draw(len(w.machines))]
-		kind := w.draw(24)
+		kind := w.draw(26)
 		switch {
 		case kind < 7 && w.knobs.Crashes:
 			w.mu.Lock()
@@ -69,8 +69,49 @@ func (w *World) nemeses(ctx context.Context) {
 			w.isolate(ctx, m)
 		case kind < 21 && w.knobs.NetFaults && w.knobs.MetaFaults:
 			w.outcast(ctx, m)
-		case kind >= 21 && w.knobs.DiskStalls:
+		case kind < 24 && w.knobs.DiskStalls:
 			w.stallDisk(ctx, m)
+		case kind >= 24 && w.knobs.Crashes && w.knobs.DiskStalls:
+			w.returnSlowly(ctx, m, kind == 25)
+		}
+	}
+}
+
+// returnSlowly crashes a node, maybe with its disk, and all others once it is back and its disk is too slow for it to catch up: it must
+// not be taken for one that holds everything.
+func (w *World) returnSlowly(ctx context.Context, m *machine, lose bool) {
+	n := w.lifeOf(m)
+	if n == nil {
+		return
+	}
+	w.mu.Lock()
+	m.slowStart = true
+	w.mu.Unlock()
+	if lose {
+		w.loseDisk(ctx, m)
+	} else {
+		w.crash(n, CrashAnywhere)
+	}
+	for range 100 {
+		if !pauseFor(ctx, 100*time.Millisecond) {
+			return
+		}
+		if back := w.lifeOf(m); back != nil && back != n && back.meta.Session() != nil {
+			break
+		}
+	}
+	pauseFor(ctx, w.millis(1500))
+	back := w.lifeOf(m)
+	if back == nil || back == n {
+		return
+	}
+	event := SlowReturn
+	if back.store != n.store {
+		event = SlowEmptyReturn
+	}
+	for _, other := range w.lives() {
+		if other != back {
+			w.crash(other, event)
 		}
 	}
 }
@@ -181,9 +222,9 @@ func (w *World) stallDisk(ctx context.Context, m *machine) {
 		}
 		pauseFor(ctx, 50*time.Millisecond)
 	}
-	d := 300*time.Millisecond + w.millis(2000)
+	d, inSync := 300*time.Millisecond+w.millis(2000), w.draw(3) > 0
 	w.mu.Lock()
-	m.stall = time.Now().Add(d)
+	m.stall, m.stallSync = time.Now().Add(d), inSync
 	w.mu.Unlock()
 	w.cover.hit(DiskStalled)
 	pauseFor(ctx, d/8)
@@ -197,10 +238,16 @@ func (w *World) stallDisk(ctx context.Context, m *machine) {
 	if n == nil || !w.knobs.Crashes {
 		return
 	}
-	switch w.draw(3) {
-	case 0:
+	switch kind := w.draw(3); {
+	case kind == 0 || kind == 1 && inSync:
+		w.mu.Lock()
+		m.together = w.mu.rng.IntN(2) == 0
+		w.mu.Unlock()
 		w.crash(n, CrashInStall)
-	case 1:
+		if inSync {
+			w.cover.hit(CrashInSync)
+		}
+	case kind == 1:
 		// The first sync is of what the disk was asked to write, the second of what came meanwhile.
 		m.trap.set(CrashAtSync, 2, false)
 	}
@@ -212,12 +259,17 @@ func (w *World) inFlight() bool {
 	return w.mu.waiting > 0
 }
 
-// stall lets the disk of a life take its time.
-func (w *World) stall(n *node) {
+// stall lets the disk of a life take its time, for a sync of the log or ahead of a write to it.
+func (w *World) stall(n *node, inSync bool) {
 	w.mu.Lock()
-	d := time.Until(n.m.stall)
-	if n.m.node != n || w.calm.Load() {
-		d = 0
+	d := time.Duration(0)
+	if n.m.node == n && !n.dead.Load() && !w.calm.Load() {
+		if n.m.stallSync == inSync {
+			d = time.Until(n.m.stall)
+		}
+		if inSync && d <= 0 {
+			d = syncTime * time.Duration(1+w.mu.rng.IntN(10)) / 10
+		}
 	}
 	w.mu.Unlock()
 	time.Sleep(d)

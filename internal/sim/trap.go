@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/metadata/memory"
@@ -85,7 +86,34 @@ func (n *node) txnFault(t metadata.Txn) memory.Outcome {
 	if n.dead.Load() {
 		return memory.Outcome{Unavailable: true}
 	}
+	if handsOver(t) && n.w.cutsHandOver() {
+		n.w.cover.hit(HandOverUnknown)
+		n.cutMetadata(memory.Faults{Outage: true})
+		n.w.graves.Go(func() {
+			time.Sleep(500*time.Millisecond + n.w.millis(5500))
+			n.cutMetadata(memory.Faults{})
+		})
+		return memory.Outcome{LoseReply: true}
+	}
 	return n.w.txnFate(t)
+}
+
+// handsOver tells whether a transaction gives a leadership to another node.
+func handsOver(t metadata.Txn) bool { return touches(t, "/s/leader/") && !touches(t, "/s/isr/") }
+
+// cutsHandOver decides whether a node loses the metadata store at the moment at which it hands over, and does not hear that it has. That
+// costs it its registration, so it is left in peace for a while then.
+func (w *World) cutsHandOver() bool {
+	if !w.knobs.MetaFaults || !w.knobs.several() || w.calm.Load() || w.draw(3) > 0 {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Since(w.mu.cut) < cutEvery {
+		return false
+	}
+	w.mu.cut = time.Now()
+	return true
 }
 
 func touches(t metadata.Txn, part string) bool {

@@ -35,6 +35,13 @@ func (e *ear) Handle(ctx context.Context, r slog.Record) error {
 	if event, ok := told[r.Message]; ok && !e.n.dead.Load() {
 		e.n.w.cover.hit(event)
 	}
+	switch {
+	case e.n.dead.Load():
+	case r.Message == "this node is the controller":
+		e.n.w.tookOffice(e.n)
+	case r.Message == "replicas assigned":
+		e.n.w.decided(r)
+	}
 	if !e.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}

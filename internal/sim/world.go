@@ -45,14 +45,6 @@ type Knobs struct {
 // several tells whether there is more than one node.
 func (k *Knobs) several() bool { return k.Nodes > 1 }
 
-// away is how many milliseconds at most a node stays away after a crash. With others that can take over, its lease may end meanwhile.
-func (k *Knobs) away() int {
-	if k.several() {
-		return 8000
-	}
-	return 3000
-}
-
 // World is what outlives the processes, and the machines that they run on.
 type World struct {
 	t      testing.TB
@@ -78,6 +70,10 @@ type World struct {
 		rng      *rand.Rand
 		failures int
 		waiting  int // records without an answer
+		// The life that became the controller last, and when one decided something last.
+		controller *node
+		decided    time.Time
+		cut        time.Time // when a node was cut off last as it handed over
 	}
 }
 
@@ -124,6 +120,9 @@ func (w *World) failf(format string, args ...any) {
 	if n <= maxFailures {
 		w.t.Errorf("seed %d, %v: %s (knobs %+v)", w.seed, time.Since(epoch), fmt.Sprintf(format, args...), w.knobs)
 	}
+	if n == 1 && w.knobs.several() {
+		w.t.Logf("not led then:\n%s", w.unled())
+	}
 }
 
 // epoch is when the clock of every bubble starts.
@@ -139,6 +138,18 @@ func (w *World) draw(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.rng.IntN(n)
+}
+
+// awayFor draws how long a node stays away after a crash. With others that can take over, its lease may end meanwhile; or it may be back
+// before they notice.
+func (w *World) awayFor() time.Duration {
+	switch {
+	case !w.knobs.several():
+		return w.millis(3000)
+	case w.draw(2) == 0:
+		return w.millis(1000)
+	}
+	return w.millis(8000)
 }
 
 func (w *World) millis(n int) time.Duration { return time.Duration(w.draw(n)) * time.Millisecond }
@@ -165,7 +176,12 @@ func (w *World) txnFate(t metadata.Txn) memory.Outcome {
 	case d < 10:
 		return memory.Outcome{Unavailable: true}
 	case d < 12:
-		return memory.Outcome{Late: w.millis(500)}
+		late := w.millis(500)
+		if w.knobs.several() && d == 11 {
+			late = w.millis(int(lateTxn.Milliseconds())) // somebody else may lead by then
+			w.cover.hit(LateTxn)
+		}
+		return memory.Outcome{Late: late}
 	}
 	return memory.Outcome{}
 }

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/varve/varve/internal/memnet"
+	"github.com/varve/varve/record"
+)
+
+const (
+	shared          = "shared" // what the members of a group share
+	groupName       = "sharers"
+	groupPartitions = 5
+	groupSession    = 6 * time.Second
+)
+
+// memberHosts are where the members are.
+var memberHosts = []string{"producer1", "producer2", "consumer", "prober"}
+
+// groupRun is a history of a consumer group (KIP-848): members that come, leave, die and are cut off read what one producer sends and commit
+// how far they are.
+type groupRun struct {
+	*run
+	settled bool // no member ends any more; guarded by mu
+
+	mu      sync.Mutex
+	clock   int
+	offsets map[part]*committed
+	members map[string]*member
+}
+
+// committed is what is known of a group's offset in a partition.
+type committed struct {
+	floor   record.Offset          // accepted, and whoever reads from now on must be told at least so much
+	owner   int                    // the latest ownership by which something was accepted
+	unknown map[record.Offset]bool // whether those were accepted nobody heard
+}
+
+// RunGroup plays a seed's history of a consumer group under its faults, and checks that nobody's commit is accepted who does not own the
+// partition any more (S24), that offsets never fall back (S23), and that the group comes to rest and to the end when the faults do (V6).
+func RunGroup(t testing.TB, seed uint64, knobs Knobs, cover *Coverage) {
+	w := newWorld(t, seed, knobs, cover)
+	for name, value := range map[string]string{
+		"offsets.topic.num.partitions": "7", "group.consumer.session.timeout.ms": fmt.Sprint(groupSession.Milliseconds()), "group.consumer.min.session.timeout.ms": "1000",
+		"group.consumer.heartbeat.interval.ms": "1000", "group.consumer.min.heartbeat.interval.ms": "500",
+	} {
+		w.static[name] = value
+	}
+	r := &groupRun{
+		run:     &run{w: w, h: newHistory(w), raw: newRawClient(w, "checker", 40*time.Second), parts: map[string][]part{}},
+		offsets: map[part]*committed{}, members: map[string]*member{},
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), runLimit)
+	defer cancel()
+	life, die := context.WithCancel(context.Background())
+	var keeper, storm, clients sync.WaitGroup
+	for _, m := range w.machines {
+		keeper.Go(func() { w.keep(life, m) })
+	}
+	r.awaitNodes()
+	r.createTopic(shared, groupPartitions, map[string]string{"retention.ms": "-1"})
+	for _, p := range r.parts[shared] {
+		r.offsets[p] = &committed{unknown: map[record.Offset]bool{}}
+	}
+	p := r.newProducer(0)
+	r.producers = append(r.producers, p)
+	working, stop := context.WithCancel(ctx)
+	faults, stopFaults := context.WithCancel(ctx)
+	storm.Go(func() { w.nemeses(faults) })
+	if knobs.NetFaults {
+		w.net.SetFaults(memnet.Faults{DelayMin: latency, DelayMax: 5 * time.Millisecond, Cut: 0.003, LoseReply: 0.005})
+	}
+	for i := range memberHosts {
+		clients.Go(func() { r.share(working, i) })
+	}
+	for i := 0; i < 200 && !w.failed(); i++ {
+		p.send(ctx, r.parts[shared][i%groupPartitions], epoch.UnixMilli()+int64(i), 50)
+		pauseFor(ctx, 100*time.Millisecond+w.millis(400))
+	}
+	r.flush(ctx)
+	stopFaults()
+	storm.Wait()
+	w.end()
+	r.awaitShared()
+	stop()
+	clients.Wait()
+	p.client.CloseAllowingRebalance()
+	r.raw.close()
+	die()
+	keeper.Wait()
+	w.graves.Wait()
+	if err := w.bucket.Close(); err != nil {
+		w.failf("closing the bucket: %v", err)
+	}
+	if w.said != nil && w.failed() {
+		t.Logf("%s", w.said)
+	}
+}
+
+// share keeps one member after the other going.
+func (r *groupRun) share(ctx context.Context, i int) {
+	rng := rand.New(rand.NewPCG(r.w.seed, uint64(900+i)))
+	for life := 0; ctx.Err() == nil && !r.w.failed(); life++ {
+		m := &member{r: r, id: fmt.Sprintf("00000000-0000-4000-8000-%06d%06d", i, life), c: newRawClient(r.w, memberHosts[i], 4*time.Second), owned: map[part]*owning{}}
+		r.mu.Lock()
+		r.members[m.id] = m
+		r.mu.Unlock()
+		until := time.Now().Add(2*time.Second + time.Duration(rng.IntN(40_000))*time.Millisecond)
+		for ctx.Err() == nil && !r.w.failed() && (time.Now().Before(until) || r.mustStay()) {
+			if rng.IntN(60) == 0 && !r.mustStay() {
+				// It stands still, maybe for longer than its session lasts, and then works on before it says that it is there.
+				r.w.cover.hit(MemberFroze)
+				pauseFor(ctx, time.Duration(3000+rng.IntN(9000))*time.Millisecond)
+				m.next = time.Now().Add(time.Second)
+			}
+			m.step(ctx, rng)
+			pauseFor(ctx, time.Duration(50+rng.IntN(400))*time.Millisecond)
+		}
+		r.mu.Lock()
+		delete(r.members, m.id)
+		r.mu.Unlock()
+		if ctx.Err() == nil && rng.IntN(2) == 0 {
+			r.w.cover.hit(MemberLeft)
+			m.leave(ctx)
+		} else {
+			r.w.cover.hit(MemberDied)
+		}
+		m.c.close()
+		pauseFor(ctx, time.Duration(rng.IntN(3000))*time.Millisecond)
+	}
+}
+
+// mustStay tells whether the members that there are stay.
+func (r *groupRun) mustStay() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.settled
+}
+
+// standing is what a commit or a look at an offset that begins now is measured by.
+func (r *groupRun) standing(p part) (floor record.Offset, owner int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.offsets[p].floor, r.offsets[p].owner
+}
+
+// wasCommitted notes the outcome of a commit by an ownership. before is the latest one that was known when it began.
+func (r *groupRun) wasCommitted(p part, o record.Offset, owner, before int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.offsets[p]
+	switch _, answered := err.(code); {
+	case err != nil && !answered:
+		at.unknown[o] = true
+		r.w.cover.hit(CommitUnknown)
+	case err != nil:
+		r.w.cover.hit(CommitRefused)
+	case before > owner:
+		r.w.failf("S24: a commit of %d to %s was accepted by ownership %d, though %d had begun and committed", o, p, owner, before)
+	default:
+		if at.owner != 0 && at.owner != owner {
+			r.w.cover.hit(OwnerChanged)
+		}
+		if owner >= at.owner { // else its answer was slower than those of the next one
+			at.floor, at.owner = o, owner
+		}
+	}
+}
+
+// wasTold checks what somebody was told as the group's offset (S23): nothing below what was accepted before, but for a commit whose outcome
+// nobody heard, which may have come late.
+func (r *groupRun) wasTold(p part, o, floor record.Offset) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o < floor && !r.offsets[p].unknown[o] {
+		r.w.failf("S23: the group's offset in %s is %d, %d was accepted before", p, o, floor)
+	}
+}
+
+// awaitShared waits until the members share everything and have got to the end (V6).
+func (r *groupRun) awaitShared() {
+	r.mu.Lock()
+	r.settled = true
+	r.mu.Unlock()
+	for began := time.Now(); !r.w.failed(); time.Sleep(200 * time.Millisecond) {
+		lacks := r.lacksOf()
+		if lacks == "" {
+			break
+		}
+		if time.Since(began) > settling {
+			r.w.failf("V6: %v after the last fault: %s", settling, lacks)
+		}
+	}
+	for _, p := range r.parts[shared] {
+		if r.w.failed() {
+			return
+		}
+		floor, _ := r.standing(p)
+		var o record.Offset
+		if err := r.raw.until("the offset of "+p.String(), func(ctx context.Context) (err error) {
+			o, err = r.raw.groupOffset(ctx, p, "", -1)
+			return err
+		}); err != nil {
+			r.w.failf("the offset of %s: %v", p, err)
+			return
+		}
+		r.wasTold(p, o, floor)
+		start, content, _ := r.scan(p, 1<<20)
+		if end := start + record.Offset(len(content)); o != end && !r.w.failed() {
+			r.w.failf("S23: the group stands at %d of %s, which ends at %d", o, p, end)
+		}
+		r.h.checkEnd(p, start, content)
+	}
+}
+
+// lacksOf says what the group lacks of being at rest and at the end.
+func (r *groupRun) lacksOf() string {
+	ends := map[part]record.Offset{}
+	for _, p := range r.parts[shared] {
+		_, ends[p] = r.bounds(p)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	owners := map[part][]string{}
+	for _, m := range r.members {
+		for p, o := range m.owned {
+			owners[p] = append(owners[p], m.id)
+			if o.committed < ends[p] {
+				return fmt.Sprintf("member %s is at %d of %s, which ends at %d", m.id, o.committed, p, ends[p])
+			}
+		}
+	}
+	for _, p := range r.parts[shared] {
+		if len(owners[p]) != 1 {
+			slices.Sort(owners[p])
+			return fmt.Sprintf("%s is owned by %v of %d members", p, owners[p], len(r.members))
+		}
+	}
+	return ""
+}
