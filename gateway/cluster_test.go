@@ -22,8 +22,10 @@ type cluster struct {
 	nodes map[record.NodeID]*node
 }
 
-func startCluster(t *testing.T) *cluster {
-	c := &cluster{t: t, peers: newPeers(), nodes: map[record.NodeID]*node{}}
+func startCluster(t *testing.T) *cluster { return startClusterOf(t, newPeers()) }
+
+func startClusterOf(t *testing.T, peers *peers) *cluster {
+	c := &cluster{t: t, peers: peers, nodes: map[record.NodeID]*node{}}
 	c.peers.lease = 3 * time.Second
 	for id := range record.NodeID(3) {
 		c.start(id + 1)

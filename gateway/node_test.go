@@ -76,6 +76,7 @@ type peers struct {
 	store *objstore.Faulty
 	disks map[record.NodeID]*hotlog.MemFS
 	lease time.Duration
+	sync  func()       // what the syncs of every node's log wait for; nil: nothing
 	full  atomic.Int32 // the node whose disk has no space left, 0 for none
 	slow  atomic.Int64 // how long the first commit in a while takes, on every node
 
@@ -148,6 +149,9 @@ func startNode(t testing.TB, o nodeOptions) *node {
 		return o.peers.full.Load() == int32(o.id)
 	}), MemTableBytes: o.memory, Logger: logger}
 	listen := n.net.ListenFunc(host + ":9092")
+	if o.peers.sync != nil {
+		onDisk.FS = o.peers.disks[o.id].StallingFS(func() {}, nil, o.peers.sync)
+	}
 	if o.disk != "" {
 		onDisk.FS = nil
 		listen = func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
