@@ -159,15 +159,19 @@ func TestAgainstDev(t *testing.T) {
 		}
 	})
 	t.Run("bench", func(t *testing.T) {
+		nothing := func(r measured) bool { return r.Records == 0 }
 		var results []measured
-		out := must(t, "", "bench", "--duration", "300ms", "--warmup", "100ms", "--rate", "200", "-o", "json")
-		if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 3 {
-			t.Fatalf("%v: %s", err, out)
-		}
-		for _, r := range results {
-			if r.Records == 0 {
-				t.Errorf("%s measured nothing: %+v", r.Workload, r)
+		for _, d := range []string{"300ms", "3s", "30s"} { // a busy machine measures nothing in a short one
+			out := must(t, "", "bench", "--duration", d, "--warmup", "100ms", "--rate", "200", "-o", "json")
+			if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 3 {
+				t.Fatalf("%v: %s", err, out)
 			}
+			if !slices.ContainsFunc(results, nothing) {
+				break
+			}
+		}
+		if slices.ContainsFunc(results, nothing) {
+			t.Errorf("measured nothing: %+v", results)
 		}
 		if out := must(t, "", "topic", "list"); strings.Contains(out, "varve-bench") {
 			t.Errorf("bench leaves its topic behind: %s", out)
