@@ -186,6 +186,9 @@ func (b *Broker) takeOver(ctx context.Context, session *metadata.Session, ids []
 	won := make(map[record.PartitionID]bool, len(got))
 	for _, l := range got {
 		won[l.ID] = true
+		if b.leads(session, &l) {
+			continue // asked for by an image that was behind: what this leadership has heard of its followers they do not say again
+		}
 		s, err := b.beginEpoch(session, l)
 		switch {
 		case errors.Is(err, errNotServable):
@@ -427,6 +430,12 @@ func elr(in []metadata.ELRMember) []isr.Member {
 		out[i] = isr.Member{Node: m.Node, Store: m.StoreID}
 	}
 	return out
+}
+
+// leads tells whether this process serves under that leadership already.
+func (b *Broker) leads(s *metadata.Session, l *metadata.Leadership) bool {
+	p, err := b.Partition(l.ID)
+	return err == nil && p.leadsFor(s, l.Epoch)
 }
 
 // leadsFor tells whether this process leads under that registration, in that epoch or a later one.

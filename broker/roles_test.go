@@ -201,3 +201,21 @@ func TestLedElsewhereOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestTakenOverTwice: a leadership that is asked for again, since the image was behind, goes on. Begun anew it would know nothing of its
+// followers, and those of an idle partition say nothing twice; and what waits for an acknowledgement would be told that nobody leads.
+func TestTakenOverTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		p := n.topic("t", nil)
+		lead := func() *leadership { p.mu.Lock(); defer p.mu.Unlock(); return p.mu.lead }
+		before := lead()
+		again, err := n.broker.takeOver(context.Background(), n.broker.session.Load(), []record.PartitionID{p.id})
+		if err != nil || len(again) > 0 {
+			t.Errorf("again %v, %v", again, err)
+		}
+		if before == nil || lead() != before {
+			t.Error("the leadership began anew")
+		}
+	})
+}
