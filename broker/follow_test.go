@@ -75,8 +75,9 @@ func TestAcknowledgedBeforeAssignedAnew(t *testing.T) {
 			check(t, n.meta.WaitFor(ctx, topic.Rev))
 			return topic.Rev
 		}
+		old := false
 		acknowledge := func(assigned metadata.Revision) {
-			p.Acknowledge(&ReadRequest{Replica: &Replica{Node: 2, Incarnation: session.Incarnation(), Store: me.StoreID}, Offset: 3, CurrentEpoch: 0, LastFetchedEpoch: 0, Assigned: assigned})
+			p.Acknowledge(&ReadRequest{Replica: &Replica{Node: 2, Incarnation: session.Incarnation(), Store: me.StoreID, Assigns: !old}, Offset: 3, CurrentEpoch: 0, LastFetchedEpoch: 0, Assigned: assigned})
 		}
 		inSync := func(members int) func() bool { return func() bool { return len(state().ISR.Members) == members } }
 		first := assign(1, 2)
@@ -93,5 +94,11 @@ func TestAcknowledgedBeforeAssignedAnew(t *testing.T) {
 		}
 		acknowledge(second)
 		n.await("node 2 to be in sync again", inSync(2))
+		assign(1)
+		n.await("node 2 to be out of the in-sync set again", inSync(1))
+		assign(1, 2)
+		old = true
+		acknowledge(0) // of a build that does not say it
+		n.await("node 2 of an older build to be in sync", inSync(2))
 	})
 }

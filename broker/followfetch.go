@@ -361,6 +361,9 @@ func (f *fetcher) request(me Replica) *kmsg.FetchRequest {
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(replicaFetchWait/time.Millisecond), 1, replicaFetchBytes
 	req.ReplicaState.ID, req.ReplicaState.Epoch = int32(me.Node), int64(me.Incarnation)
 	req.ReplicaState.UnknownTags.Set(StoreTag, me.Store[:])
+	if me.Assigns {
+		req.ReplicaState.UnknownTags.Set(AssignsTag, nil)
+	}
 	req.SessionID, req.SessionEpoch = f.session.id, f.session.epoch
 	full := f.session.epoch == 0
 	now := time.Now()

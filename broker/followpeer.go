@@ -28,6 +28,10 @@ const UnableTag = 10001
 // topic it is assigned.
 const AssignedTag = 10002
 
+// AssignsTag is the tagged field of a fetch's ReplicaState by which a follower tells that it sends AssignedTag where that counts. It is
+// empty. One of a build that did not know the fields is believed without.
+const AssignsTag = 10003
+
 // StoreTag is the tagged field of a fetch's ReplicaState that carries the follower's store id (16 bytes). Kafka's own tags count up
 // from 0.
 const StoreTag = 10000
@@ -113,7 +117,7 @@ func (p *peer) request(ctx context.Context, req kmsg.Request, resp kmsg.Response
 
 // me is what this node says of itself in a fetch.
 func (b *Broker) me(s *metadata.Session) Replica {
-	return Replica{Node: b.cfg.Node.Node, Incarnation: s.Incarnation(), Store: b.cfg.Node.StoreID}
+	return Replica{Node: b.cfg.Node.Node, Incarnation: s.Incarnation(), Store: b.cfg.Node.StoreID, Assigns: true}
 }
 
 // ReplicaOf reads what a follower says of itself; ok is false for a consumer's fetch.
@@ -126,8 +130,11 @@ func ReplicaOf(req *kmsg.FetchRequest) (r Replica, ok bool) {
 		return r, false
 	}
 	req.ReplicaState.UnknownTags.Each(func(tag uint32, value []byte) {
-		if tag == StoreTag && len(value) == len(r.Store) {
+		switch {
+		case tag == StoreTag && len(value) == len(r.Store):
 			copy(r.Store[:], value)
+		case tag == AssignsTag:
+			r.Assigns = true
 		}
 	})
 	return r, true

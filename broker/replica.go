@@ -15,6 +15,7 @@ type Replica struct {
 	Node        record.NodeID
 	Incarnation metadata.Incarnation
 	Store       metadata.UUID
+	Assigns     bool // it says by which assignment it holds what it does
 }
 
 // follower is what a leader knows of one other replica in its epoch.
@@ -44,7 +45,7 @@ func (p *Partition) Acknowledge(req *ReadRequest) {
 		return
 	}
 	m, member := lead.committed.Member(r.Node)
-	if !member && req.Assigned < lead.assigned[r.Node] {
+	if !member && r.Assigns && req.Assigned < lead.assigned[r.Node] {
 		p.mu.Unlock()
 		return // late: of before it was assigned anew
 	}

@@ -384,8 +384,6 @@ func (s *starting) lead(b *Broker) error {
 	known := max(p.mu.hw, p.log.Meta().HighWatermark, l.Head.TieredEnd, logStart)
 	if topic != nil {
 		p.mu.config, p.mu.replicas = topic.Config, topic.Partitions[l.ID.Index]
-	}
-	if topic != nil {
 		lead.assignedBy(topic.Rev, p.mu.replicas)
 	}
 	replicas := max(1, len(p.mu.replicas))
@@ -512,7 +510,7 @@ func (l *leadership) assignedBy(rev metadata.Revision, replicas []record.NodeID)
 			l.assigned = map[record.NodeID]metadata.Revision{}
 		}
 		l.assigned[n] = rev
-		if f := l.followers[n]; f != nil && f.assigned < rev {
+		if f := l.followers[n]; f != nil && f.Assigns && f.assigned < rev {
 			delete(l.followers, n)
 		}
 	}
