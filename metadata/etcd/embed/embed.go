@@ -86,6 +86,36 @@ func Start(ctx context.Context, dir string, o Options) (_ *Server, err error) {
 			_ = lock.Close()
 		}
 	}()
+	c, err := o.config(dir)
+	if err != nil {
+		return nil, err
+	}
+	if o.WALSegmentBytes > 0 && wal.SegmentSizeBytes != o.WALSegmentBytes {
+		wal.SegmentSizeBytes = o.WALSegmentBytes
+	}
+	e, err := server.StartEtcd(c)
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd in %s: %w", dir, err)
+	}
+	s := &Server{etcd: e, lock: lock}
+	select {
+	case <-e.Server.ReadyNotify():
+	case err := <-e.Err():
+		s.Close()
+		return nil, fmt.Errorf("embedded etcd in %s: %w", dir, err)
+	case <-e.Server.StopNotify():
+		s.Close()
+		return nil, fmt.Errorf("embedded etcd in %s stopped while starting", dir)
+	case <-ctx.Done():
+		s.Close()
+		return nil, fmt.Errorf("embedded etcd in %s: %w", dir, context.Cause(ctx))
+	}
+	s.endpoint = c.ListenClientUrls[0].Scheme + "://" + e.Clients[0].Addr().String()
+	return s, nil
+}
+
+// config is etcd's own, of a member that has its data in dir.
+func (o *Options) config(dir string) (*server.Config, error) {
 	if o.Listen == "" {
 		o.Listen = "http://127.0.0.1:0"
 	}
@@ -118,28 +148,7 @@ func Start(ctx context.Context, dir string, o Options) (_ *Server, err error) {
 	c.UnsafeNoFsync = o.UnsafeNoFsync
 	c.ZapLoggerBuilder = server.NewZapLoggerBuilder(zap.NewNop())
 	c.LogLevel = "error"
-	if o.WALSegmentBytes > 0 && wal.SegmentSizeBytes != o.WALSegmentBytes {
-		wal.SegmentSizeBytes = o.WALSegmentBytes
-	}
-	e, err := server.StartEtcd(c)
-	if err != nil {
-		return nil, fmt.Errorf("embedded etcd in %s: %w", dir, err)
-	}
-	s := &Server{etcd: e, lock: lock}
-	select {
-	case <-e.Server.ReadyNotify():
-	case err := <-e.Err():
-		s.Close()
-		return nil, fmt.Errorf("embedded etcd in %s: %w", dir, err)
-	case <-e.Server.StopNotify():
-		s.Close()
-		return nil, fmt.Errorf("embedded etcd in %s stopped while starting", dir)
-	case <-ctx.Done():
-		s.Close()
-		return nil, fmt.Errorf("embedded etcd in %s: %w", dir, context.Cause(ctx))
-	}
-	s.endpoint = listen.Scheme + "://" + e.Clients[0].Addr().String()
-	return s, nil
+	return c, nil
 }
 
 // join makes a configuration one of a member among others.
