@@ -96,13 +96,7 @@ func RunGroup(t testing.TB, seed uint64, knobs Knobs, cover *Coverage) {
 	r.raw.close()
 	die()
 	keeper.Wait()
-	w.graves.Wait()
-	if err := w.bucket.Close(); err != nil {
-		w.failf("closing the bucket: %v", err)
-	}
-	if w.said != nil && w.failed() {
-		t.Logf("%s", w.said)
-	}
+	w.close(t)
 }
 
 // share keeps one member after the other going.

@@ -96,13 +96,7 @@ func Run(t testing.TB, seed uint64, steps int, knobs Knobs, cover *Coverage) str
 	r.raw.close()
 	die()
 	keeper.Wait()
-	w.graves.Wait()
-	if err := w.bucket.Close(); err != nil {
-		w.failf("closing the bucket: %v", err)
-	}
-	if w.said != nil && w.failed() {
-		t.Logf("%s", w.said)
-	}
+	w.close(t)
 	return r.result.String()
 }
 

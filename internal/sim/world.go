@@ -186,6 +186,17 @@ func (w *World) txnFate(t metadata.Txn) memory.Outcome {
 	return memory.Outcome{}
 }
 
+// close waits for what the world's nodes left behind and, of a run that failed, logs what was said. Nobody lives any more.
+func (w *World) close(t testing.TB) {
+	w.graves.Wait()
+	if err := w.bucket.Close(); err != nil {
+		w.failf("closing the bucket: %v", err)
+	}
+	if w.said != nil && w.failed() {
+		t.Logf("%s", w.said)
+	}
+}
+
 // end stops all faults for good.
 func (w *World) end() {
 	w.calm.Store(true)
