@@ -5,6 +5,8 @@ package gateway
 import (
 	"math/bits"
 	"sync"
+
+	"github.com/varve/varve/internal/invariant"
 )
 
 // buffer is a pooled byte slice. Whoever got it owns it until put, or lets the garbage collector have it when something below
@@ -15,9 +17,8 @@ type buffer struct {
 }
 
 const (
-	minClass   = 12 // 4 KiB
-	maxClass   = 24 // 16 MiB
-	poisonByte = 0xdb
+	minClass = 12 // 4 KiB
+	maxClass = 24 // 16 MiB
 )
 
 var pools [maxClass + 1]sync.Pool
@@ -43,11 +44,7 @@ func (b *buffer) put() {
 		return
 	}
 	if poisonBuffers {
-		p := b.b[:cap(b.b)]
-		p[0] = poisonByte
-		for n := 1; n < len(p); n *= 2 { // by copies, as the race detector takes its time over each byte of a loop
-			copy(p[n:], p[:n])
-		}
+		invariant.Poison(b.b[:cap(b.b)])
 	}
 	b.b = b.b[:0]
 	pools[b.class].Put(b)

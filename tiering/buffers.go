@@ -2,6 +2,8 @@
 
 package tiering
 
+import "github.com/varve/varve/internal/invariant"
+
 // buffer gives a buffer of length n, a used one when one fits.
 func (c *groupCache) buffer(n int) []byte {
 	c.mu.Lock()
@@ -27,12 +29,8 @@ func (c *groupCache) reuse(b []byte) {
 var poison = false
 
 func (c *groupCache) reuseLocked(b []byte) {
-	if poison && cap(b) > 0 {
-		all := b[:cap(b)]
-		all[0] = 0xdb
-		for n := 1; n < len(all); n *= 2 { // by copies, as the race detector takes its time over each byte of a loop
-			copy(all[n:], all[:n])
-		}
+	if poison {
+		invariant.Poison(b[:cap(b)])
 	}
 	if len(c.mu.free) < maxFreeBuffers && cap(b) <= 2*groupBytes {
 		c.mu.free = append(c.mu.free, b)
