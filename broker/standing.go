@@ -47,24 +47,8 @@ func (b *Broker) Standing(id record.PartitionID, n Need) (Standing, time.Time) {
 	img := b.meta.Image()
 	state, known := img.Partition(id)
 	if p != nil {
-		p.mu.Lock()
-		lead, closed := p.mu.lead, p.mu.closed
-		switch {
-		case closed || lead == nil || lead.session != session || lead.Epoch < state.Leader.Epoch:
-		case n.Epoch > lead.Epoch:
-			p.mu.Unlock()
-			return Behind, time.Time{}
-		case n.Latest && !lead.isr.Known():
-			until := lead.began.Add(lateRole)
-			p.mu.Unlock()
-			return Late, until
-		default:
-			p.mu.Unlock()
-			return Serving, time.Time{}
-		}
-		p.mu.Unlock()
-		if closed {
-			return Elsewhere, time.Time{}
+		if standing, until, ok := p.standing(session, state.Leader.Epoch, n); ok {
+			return standing, until
 		}
 	}
 	topic := img.TopicByID(id.Topic)
@@ -78,6 +62,23 @@ func (b *Broker) Standing(id record.PartitionID, n Need) (Standing, time.Time) {
 		return Late, b.late.until(id, state.Leader.Rev)
 	}
 	return Behind, time.Time{}
+}
+
+// standing is Standing where the replica itself tells, of a leader of that epoch or a later one; ok: it does.
+func (p *Partition) standing(session *metadata.Session, epoch record.Epoch, n Need) (standing Standing, until time.Time, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch lead := p.mu.lead; {
+	case p.mu.closed:
+		return Elsewhere, time.Time{}, true
+	case lead == nil || lead.session != session || lead.Epoch < epoch:
+		return Elsewhere, time.Time{}, false
+	case n.Epoch > lead.Epoch:
+		return Behind, time.Time{}, true
+	case n.Latest && !lead.isr.Known():
+		return Late, lead.began.Add(lateRole), true
+	}
+	return Serving, time.Time{}, true
 }
 
 // RolesChanged returns a channel that is closed when Standing may say something else than before the call.

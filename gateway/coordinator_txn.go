@@ -12,8 +12,8 @@ import (
 	"github.com/varve/varve/metadata"
 )
 
-// groupWriter sends what this node's shards have to write. What waits of all of them when a transaction can be sent shares it: a transaction costs the store much, a further change in it little. There is no timer: with
-// nothing under way a change leaves at once.
+// groupWriter sends what this node's shards have to write. What waits of all of them when a transaction can be sent shares it: a
+// transaction costs the store much, a further change in it little. There is no timer: with nothing under way a change leaves at once.
 type groupWriter struct {
 	meta  *metadata.Store
 	slots *semaphore.Weighted
