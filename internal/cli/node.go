@@ -116,7 +116,7 @@ func (n *node) tryPorts(context.Context) error {
 		}
 	}
 	for _, e := range n.endpoints {
-		add("listener "+e.name, e.bind)
+		add("--listeners, "+e.name, e.bind)
 	}
 	add("--http", n.options.http)
 	if u, err := url.Parse(n.options.etcdListen); err == nil && n.options.embedsEtcd() {

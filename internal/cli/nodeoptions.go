@@ -71,7 +71,7 @@ func (o *nodeOptions) failoverDir(index int) (string, error) {
 // register declares the flags. Defaults are those of serve; dev changes some.
 func (o *nodeOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.configFile, "config", "", "YAML `FILE` with the same names as the flags")
-	f.Int32Var(&o.nodeID, "node-id", -1, "Kafka's node.id, required; each node of a cluster has its own")
+	f.Int32Var(&o.nodeID, "node-id", -1, "Kafka's node.id; each node of a cluster has its own")
 	f.StringVar(&o.cluster, "cluster", "varve", "`NAME` of the cluster")
 	f.StringSliceVar(&o.roles, "roles", []string{"broker", "compactor"}, "what this node does: broker, compactor (does nothing yet: compaction is not built)")
 	o.registerEtcd(f)

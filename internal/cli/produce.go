@@ -39,6 +39,7 @@ func newProduceCommand(s *streams) *cobra.Command {
 		Long: "Reads standard input or --file. Each line is one record; with --length-delimited each value follows its length as a\n" +
 			"big-endian uint32; with --json each line is an object as `varve consume --output json` writes it.\n" +
 			"The time of a record is the time of sending, or with --time-regex and --time-layout the time found in the line.\n" +
+			"A topic that does not exist is created if the cluster has auto.create.topics.enable, as `varve dev` has.\n" +
 			"Prints how many records the broker acknowledged, also when it ends early.",
 		Example: "  varve produce logs < app.log\n" +
 			"  varve produce hdfs --file HDFS.log --time-regex '^(\\d{6} \\d{6})' --time-layout '060102 150405' --time-zone UTC\n" +
@@ -48,6 +49,9 @@ func newProduceCommand(s *streams) *cobra.Command {
 	p.register(cmd)
 	conn, out := addConnection(cmd), addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if p.transactionalID == "" && cmd.Flags().Changed("transactional-id") { // of a shell variable that is not set
+			return usagef("--transactional-id is empty: give the id, or leave the flag out to write without a transaction")
+		}
 		opts, err := p.options(args[0])
 		if err != nil {
 			return err

@@ -78,6 +78,7 @@ func TestUsage(t *testing.T) {
 		{"produce a --time-regex x --time-layout unix --time-zone Mars", "--time-zone"},
 		{"produce a --time-regex x --time-layout unix --time-missing ignore", "--time-missing"},
 		{"produce a --transactional-id x --acks 1", "--acks all"},
+		{"produce a --transactional-id=", "--transactional-id is empty"},
 		{"txn list --state Open", "PrepareCommit"},
 		{"produce a --file /no/such/file", "--file"},
 		{"consume", "TOPIC"},

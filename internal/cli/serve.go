@@ -32,7 +32,8 @@ func newServeCommand(s *streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run one node of a cluster",
-		Long: "Runs one node against an etcd and a bucket. Each flag is also a key of the file given with --config, and an environment\n" +
+		Long: "Runs one node against an etcd and a bucket: --node-id, --data, --bucket and --etcd are required, and --advertised-listeners where\n" +
+			"--listeners names no address. It waits for an etcd that does not answer. Each flag is also a key of the file given with --config, and an environment\n" +
 			"variable: --node-id is node-id: and VARVE_NODE_ID. A flag wins over the environment, the environment over the file.",
 		Example: "varve serve --node-id 1 --etcd http://127.0.0.1:2379 --bucket minio://127.0.0.1:9000/logs?tls=false \\\n" +
 			"  --data /var/lib/varve --listeners PLAINTEXT://:9092 --advertised-listeners PLAINTEXT://broker1.example:9092",
