@@ -37,6 +37,23 @@ func (m *many) client() *kgo.Client {
 	return client(m.t, "", kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(m.total()+1))
 }
 
+// settle waits until the record of every partition is in the bucket, which takes a file and some transactions for each: what follows is rest.
+func (m *many) settle() {
+	m.t.Helper()
+	began := time.Now()
+	for sealed := 0.0; sealed < float64(m.total()); time.Sleep(time.Second) {
+		if time.Since(began) > 5*patience {
+			m.t.Fatalf("%.0f of %d partitions are in the bucket", sealed, m.total())
+		}
+		sealed = 0
+		for _, n := range m.nodes {
+			sealed += harness.Sum(n.Metrics(), "varve_archiver_seals_total", `outcome="ok"`)
+		}
+	}
+	m.t.Logf("all in the bucket %s after that", time.Since(began))
+	time.Sleep(idleSettle)
+}
+
 // rest prints what the processes and etcd do while nobody asks anything of them.
 func (m *many) rest(what string) {
 	m.t.Helper()
@@ -119,7 +136,7 @@ func TestManyPartitions(t *testing.T) {
 	t.Logf("%d partitions created in %s, all in sync after %s", m.total(), created, time.Since(began))
 	t.Logf("a record to each takes %s", m.produce("first"))
 	if harness.Long() {
-		time.Sleep(idleSettle)
+		m.settle()
 		m.rest("at rest")
 	}
 
