@@ -48,7 +48,7 @@ func (w *World) nemesis(ctx context.Context, m *machine) {
 func (w *World) nemeses(ctx context.Context) {
 	for pauseFor(ctx, 500*time.Millisecond+w.millis(5000)) {
 		m := w.machines[w.draw(len(w.machines))]
-		kind := w.draw(26)
+		kind := w.draw(27)
 		switch {
 		case kind < 7 && w.knobs.Crashes:
 			w.mu.Lock()
@@ -72,7 +72,7 @@ func (w *World) nemeses(ctx context.Context) {
 		case kind < 24 && w.knobs.DiskStalls:
 			w.stallDisk(ctx, m)
 		case kind >= 24 && w.knobs.Crashes && w.knobs.DiskStalls:
-			w.returnSlowly(ctx, m, kind == 25)
+			w.returnSlowly(ctx, m, kind >= 25)
 		}
 	}
 }
