@@ -11,6 +11,12 @@ launch() {
 	setsid "$@" >>"$dir/$name.log" 2>&1 </dev/null &
 	echo $! >"$dir/$name.pid"
 	disown # its end is no news of this shell
+	# Until it has become the command, it is not known by its command line.
+	local i
+	for ((i = 0; i < 100; i++)); do
+		! alive "$dir" "$name" || break
+		sleep 0.02
+	done
 }
 
 # alive DIR NAME: whether the process of the pid file runs. A pid that the system gave to another process does not count.

@@ -23,6 +23,8 @@ type commit struct {
 	data   int64
 	// buffer is where small batches are gathered, so that a frame takes few writes.
 	buffer []byte
+	// list are the pieces of the next write.
+	list [][]byte
 	// image is the whole frame and imageEnd its length, kept to write it again, if there is a failover directory.
 	image    []byte
 	imageEnd int64

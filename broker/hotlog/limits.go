@@ -53,9 +53,12 @@ const (
 	maxFileBytes    = 64 << 20
 	// allocateBytes is how much space is set aside at a time in a file that is not a used one.
 	allocateBytes = 4 << 20
-	// gatherBytes is what a commit keeps to gather small batches in; a batch of directBytes is written from where it lies.
+	// gatherBytes is what a commit keeps to gather small batches in; a batch of directBytes is written from where it lies, or one of
+	// vectorBytes where up to maxVectors pieces go with one write.
 	gatherBytes = 512 << 10
 	directBytes = 32 << 10
+	vectorBytes = 4 << 10
+	maxVectors  = 1000
 	// pageBytes is the unit in which the kernel keeps files.
 	pageBytes = 4 << 10
 	// maxRetainedMeta is what a commit keeps of a Pebble batch that was large once.

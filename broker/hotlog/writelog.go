@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // beginFrame finds the place of c's frame, in a new file when the one at hand is full.
@@ -94,7 +95,10 @@ func (d *DB) putFrame(c *commit, h *frameHeader) error {
 	if d.o.WALFailoverDir != "" {
 		return d.putImage(c, h)
 	}
-	w := frameWriter{c: c, at: c.start, buffer: c.buffer[:frameHeaderLen]}
+	w := frameWriter{c: c, at: c.start, buffer: c.buffer[:frameHeaderLen], direct: directBytes}
+	if vectored(c.file.handle) {
+		w.direct = vectorBytes
+	}
 	for _, b := range c.pieces {
 		if err := w.add(b); err != nil {
 			return err
@@ -128,72 +132,99 @@ func (d *DB) putImage(c *commit, h *frameHeader) error {
 	return err
 }
 
-// frameWriter writes a frame: small pieces are gathered and written together, large ones go as they are. A frame that fits into
-// the buffer is one write; else its header comes last.
+// frameWriter writes a frame: small pieces are gathered in the buffer, large ones are written from where they lie. What is in the list goes
+// with one write, if the file takes lists. A frame whose small pieces fit into the buffer has its header in that; else it comes last.
 type frameWriter struct {
 	c      *commit
-	at     int64 // of the frame, then of what is in the buffer
+	at     int64 // of the frame, then of the list
 	buffer []byte
+	listed int // bytes of the buffer that are in the list already
+	direct int // the size from which a piece is not gathered
 	sum    uint32
-	begun  bool // the buffer does not begin with the header any more
+	begun  bool // the header is not at the front of the list any more
 }
 
 func (w *frameWriter) add(b []byte) error {
 	w.sum = crc32.Update(w.sum, castagnoli, b)
-	if len(b) < directBytes && len(w.buffer)+len(b) <= gatherBytes-pageBytes {
+	if len(w.c.list) >= maxVectors || len(b) < w.direct && len(w.buffer)+len(b) > gatherBytes-pageBytes {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	if len(b) < w.direct {
 		w.buffer = append(w.buffer, b...)
 		return nil
 	}
-	if err := w.flush(); err != nil {
-		return err
-	}
-	if len(b) < directBytes {
-		w.buffer = append(w.buffer, b...)
-		return nil
-	}
-	if _, err := w.c.file.handle.WriteAt(b, w.at); err != nil {
-		return err
-	}
-	w.at += int64(len(b))
+	w.listBuffer()
+	w.c.list = append(w.c.list, b)
 	return nil
 }
 
-// flush writes what was gathered, without the header.
+// listBuffer puts what was gathered last into the list.
+func (w *frameWriter) listBuffer() {
+	if len(w.buffer) > w.listed {
+		w.c.list = append(w.c.list, w.buffer[w.listed:])
+		w.listed = len(w.buffer)
+	}
+}
+
+// flush writes the list, without the header.
 func (w *frameWriter) flush() error {
-	b := w.buffer
+	w.listBuffer()
 	if !w.begun {
-		w.begun, b = true, b[frameHeaderLen:]
+		w.begun = true
+		w.c.list[0] = w.c.list[0][frameHeaderLen:]
 		w.at += frameHeaderLen
 	}
-	w.buffer = w.buffer[:0]
-	if len(b) == 0 {
-		return nil
-	}
-	if _, err := w.c.file.handle.WriteAt(b, w.at); err != nil {
-		return err
-	}
-	w.at += int64(len(b))
-	return nil
+	return w.write()
+}
+
+func (w *frameWriter) write() error {
+	n, err := writeList(w.c.file.handle, w.c.list, w.at)
+	w.at += n
+	clear(w.c.list)
+	w.c.list, w.buffer, w.listed = w.c.list[:0], w.buffer[:0], 0
+	return err
 }
 
 // end writes the rest and the header. Zeros up to the end of the page spare the kernel from reading what an old file has there.
 func (w *frameWriter) end(h *frameHeader, store *[16]byte) error {
-	end := w.at + int64(len(w.buffer))
+	w.listBuffer()
+	end := w.at
+	for _, b := range w.c.list {
+		end += int64(len(b))
+	}
 	pad := (pageBytes - end%pageBytes) % pageBytes
 	clear(w.buffer[len(w.buffer) : len(w.buffer)+int(pad)])
 	w.buffer = w.buffer[:len(w.buffer)+int(pad)]
+	w.listBuffer()
 	if !w.begun {
-		h.put(w.buffer, store)
-		_, err := w.c.file.handle.WriteAt(w.buffer, w.at)
-		return err
+		h.put(w.c.list[0], store)
+		return w.write()
 	}
-	if err := w.flush(); err != nil {
+	if err := w.write(); err != nil {
 		return err
 	}
 	header := w.buffer[:frameHeaderLen]
 	h.put(header, store)
 	_, err := w.c.file.handle.WriteAt(header, w.c.start)
 	return err
+}
+
+// writeRest writes a list of which so many bytes are written already.
+func writeRest(f vfs.File, list [][]byte, at int64, done int) (written int64, err error) {
+	for _, b := range list {
+		if done >= len(b) {
+			done -= len(b)
+		} else {
+			if _, err := f.WriteAt(b[done:], at+written+int64(done)); err != nil {
+				return written, err
+			}
+			done = 0
+		}
+		written += int64(len(b))
+	}
+	return written, nil
 }
 
 // sync makes c's frame durable.

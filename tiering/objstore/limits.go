@@ -23,6 +23,8 @@ const (
 	// dialTimeout bounds connecting and the TLS handshake each; maxIdleConns the connections kept per store.
 	dialTimeout  = 5 * time.Second
 	maxIdleConns = 64
+	// bulkBytes is how much of a body goes with one write to an S3 server.
+	bulkBytes = 256 << 10
 	// ListPageSize is the page size that drivers ask for.
 	ListPageSize = 1000
 	// MaxMetadataBytes is the S3 limit on user metadata, names and values together.

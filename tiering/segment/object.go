@@ -35,7 +35,7 @@ func (o *Object) Index() *Index { return o.index }
 // The stream can be sought. It fails rather than give bytes other than those that were checked when it was built (W3).
 func (o *Object) Open() (io.ReadCloser, error) { return &body{o: o, from: -1}, nil }
 
-// body reads the source a group of chunks at a time: no goroutine, one buffer.
+// body reads the source a group of chunks at a time: no goroutine, and one buffer for those that the reader has no room for.
 type body struct {
 	o      *Object
 	pos    int64
@@ -55,8 +55,10 @@ func (r *body) Read(p []byte) (int, error) {
 		src = r.o.header[r.pos:]
 	case r.pos < end:
 		if r.from < 0 || r.pos < r.from || r.pos >= r.from+int64(len(r.buf)) {
-			if err := r.load(); err != nil {
-				return 0, err
+			n, err := r.load(p)
+			if n > 0 || err != nil {
+				r.pos += int64(n)
+				return n, err
 			}
 		}
 		src = r.buf[r.pos-r.from:]
@@ -70,38 +72,48 @@ func (r *body) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// load fills buf with whole chunks from the one that holds pos and checks each against the index.
-func (r *body) load() error {
+// load reads whole chunks from the one that holds pos on and checks each against the index: into p, if one begins at pos and p has room, and
+// tells how many bytes; else into buf.
+func (r *body) load(p []byte) (direct int, err error) {
 	cs := r.o.index.Chunks
 	first := sort.Search(len(cs), func(i int) bool { return cs[i].Pos+int64(cs[i].Len) > r.pos })
+	into, room := r.buf[:0], bodyGroup
+	isDirect := cs[first].Pos == r.pos && int(cs[first].Len) <= len(p)
+	if isDirect {
+		into, room = p[:0], len(p)
+	} else {
+		r.from, r.buf = -1, r.buf[:0]
+	}
 	last, n := first, int(cs[first].Len)
-	for last+1 < len(cs) && n+int(cs[last+1].Len) <= bodyGroup {
+	for last+1 < len(cs) && n+int(cs[last+1].Len) <= room {
 		last++
 		n += int(cs[last].Len)
 	}
-	r.from, r.buf = -1, r.buf[:0]
-	err := r.o.src.Scan(cs[first].Base, r.o.index.ChunkEnd(last), func(b record.Batch) error {
-		if len(r.buf)+len(b) > n {
+	err = r.o.src.Scan(cs[first].Base, r.o.index.ChunkEnd(last), func(b record.Batch) error {
+		if len(into)+len(b) > n {
 			return fmt.Errorf("%w: more bytes than when it was built", ErrSource)
 		}
-		r.buf = append(r.buf, b...)
+		into = append(into, b...)
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("segment: read from %d: %w", cs[first].Base, err)
+		return 0, fmt.Errorf("segment: read from %d: %w", cs[first].Base, err)
 	}
-	if len(r.buf) != n {
-		return fmt.Errorf("%w: %d bytes from %d on, %d when it was built", ErrSource, len(r.buf), cs[first].Base, n)
+	if len(into) != n {
+		return 0, fmt.Errorf("%w: %d bytes from %d on, %d when it was built", ErrSource, len(into), cs[first].Base, n)
 	}
 	at := 0
 	for i := first; i <= last; i++ {
-		if crc32.Checksum(r.buf[at:at+int(cs[i].Len)], castagnoli) != cs[i].CRC {
-			return fmt.Errorf("%w: bytes from %d on are not those it was built from", ErrSource, cs[i].Base)
+		if crc32.Checksum(into[at:at+int(cs[i].Len)], castagnoli) != cs[i].CRC {
+			return 0, fmt.Errorf("%w: bytes from %d on are not those it was built from", ErrSource, cs[i].Base)
 		}
 		at += int(cs[i].Len)
 	}
-	r.from = cs[first].Pos
-	return nil
+	if isDirect {
+		return n, nil
+	}
+	r.from, r.buf = cs[first].Pos, into
+	return 0, nil
 }
 
 // Seek lets a client library rewind for a retry or a checksum of its own.

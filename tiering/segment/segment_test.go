@@ -468,6 +468,24 @@ func TestBodySeeks(t *testing.T) {
 	}
 }
 
+// TestBodyByAnyBuffer: chunks come straight into a large buffer and by way of the body's own into a small one, with the same bytes.
+func TestBodyByAnyBuffer(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	l, _, chain := makeLog(t, rng, logOptions{base: 0, batches: 200, records: 10, value: 2000, spread: 10})
+	o := mustBuild(t, l, chain)
+	want := readBody(t, o)
+	for _, size := range []int{1000, 32 << 10, ChunkTarget, ChunkTarget + 30<<10, bodyGroup, 1 << 20, len(want)} {
+		r, err := o.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		if _, err := io.CopyBuffer(struct{ io.Writer }{&got}, struct{ io.Reader }{r}, make([]byte, size)); err != nil || !bytes.Equal(got.Bytes(), want) {
+			t.Fatalf("buffer of %d: %d bytes of %d, %v", size, got.Len(), len(want), err)
+		}
+	}
+}
+
 // TestBuildMemory: building and streaming a segment costs its index, not its data (W4).
 func TestBuildMemory(t *testing.T) {
 	b := record.Builder{LeaderEpoch: 3}
