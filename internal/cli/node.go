@@ -358,6 +358,7 @@ func (n *node) run(ctx context.Context, ready func(*node)) error {
 	g.Go(func() error { return n.archiver.Run(gctx) })
 	g.Go(func() error { return n.jobs.Run(gctx) })
 	g.Go(func() error { return n.controller.Run(gctx) })
+	g.Go(func() error { return n.memory.followGC(gctx) })
 	g.Go(func() error {
 		defer stopWork() // the last that has to be answered is
 		// Before the metadata is loaded, every topic would be answered as unknown. Who connects meanwhile waits.

@@ -23,4 +23,6 @@ const (
 	maxParts = 16 << 10
 	// bodyGroup is how much a body reads from its source at a time.
 	bodyGroup = 256 << 10
+	// maxPooledBody is the largest buffer that a body leaves to the next one.
+	maxPooledBody = 2 << 20
 )

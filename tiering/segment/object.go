@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 	"sort"
+	"sync"
 
 	"github.com/varve/varve/record"
 )
@@ -40,9 +42,12 @@ type body struct {
 	o      *Object
 	pos    int64
 	buf    []byte
-	from   int64 // position of buf in the object; -1: none
+	room   *[]byte // where buf comes from
+	from   int64   // position of buf in the object; -1: none
 	closed bool
 }
+
+var bodyBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 func (r *body) Read(p []byte) (int, error) {
 	if r.closed {
@@ -77,17 +82,24 @@ func (r *body) Read(p []byte) (int, error) {
 func (r *body) load(p []byte) (direct int, err error) {
 	cs := r.o.index.Chunks
 	first := sort.Search(len(cs), func(i int) bool { return cs[i].Pos+int64(cs[i].Len) > r.pos })
-	into, room := r.buf[:0], bodyGroup
+	room := bodyGroup
 	isDirect := cs[first].Pos == r.pos && int(cs[first].Len) <= len(p)
 	if isDirect {
-		into, room = p[:0], len(p)
-	} else {
-		r.from, r.buf = -1, r.buf[:0]
+		room = len(p)
 	}
 	last, n := first, int(cs[first].Len)
 	for last+1 < len(cs) && n+int(cs[last+1].Len) <= room {
 		last++
 		n += int(cs[last].Len)
+	}
+	into := p[:0]
+	if !isDirect {
+		if r.buf == nil {
+			r.room = bodyBuffers.Get().(*[]byte)
+			r.buf = *r.room
+		}
+		into = slices.Grow(r.buf[:0], n)
+		r.from, r.buf = -1, into
 	}
 	err = r.o.src.Scan(cs[first].Base, r.o.index.ChunkEnd(last), func(b record.Batch) error {
 		if len(into)+len(b) > n {
@@ -132,6 +144,10 @@ func (r *body) Seek(offset int64, whence int) (int64, error) {
 }
 
 func (r *body) Close() error {
-	r.closed, r.buf = true, nil
+	if r.room != nil && cap(r.buf) <= maxPooledBody {
+		*r.room = r.buf[:0]
+		bodyBuffers.Put(r.room)
+	}
+	r.closed, r.buf, r.room = true, nil, nil
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -160,9 +161,20 @@ func (s *Store) failWrite(key string, err error) error {
 }
 
 // writeObject writes and syncs the whole file.
+// copier is what an upload copies with.
+type copier struct {
+	w   *bufio.Writer
+	buf [copyBuffer]byte
+}
+
+var copiers = sync.Pool{New: func() any { return &copier{w: bufio.NewWriterSize(nil, copyBuffer)} }}
+
 func writeObject(ctx context.Context, f *os.File, body io.Reader, size int64, meta map[string]string) error {
-	w := bufio.NewWriterSize(f, copyBuffer)
-	buf := make([]byte, copyBuffer)
+	c := copiers.Get().(*copier)
+	defer copiers.Put(c)
+	w, buf := c.w, c.buf[:]
+	w.Reset(f)
+	defer w.Reset(nil)
 	for {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("%w: %w", objstore.ErrUnavailable, err)
