@@ -34,6 +34,29 @@ func decided(w *Wait) bool {
 	}
 }
 
+// slowListener hears news when it is let.
+type slowListener struct{ until chan struct{} }
+
+func (l slowListener) PartitionChanged(*Partition) { <-l.until }
+
+// TestReadersHearFirst: an append is acknowledged once every fetch session knows of it, so that a client finds what it was told is there.
+func TestReadersHearFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		p := n.topic("t", nil)
+		slow := slowListener{make(chan struct{})}
+		defer p.Subscribe(slow, false)()
+		w, _ := p.start(built(t, nobody, 1), -1)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if decided(w) {
+			t.Error("acknowledged before a reader had heard of it")
+		}
+		close(slow.until)
+		<-w.C()
+	})
+}
+
 // TestAcksWaitForTheDisk: acks=0 is decided when it is queued, acks=1 and acks=all when they are durable, and what is not durable
 // is not read. A resend joins the wait of the original (B2, B3, B4).
 func TestAcksWaitForTheDisk(t *testing.T) {

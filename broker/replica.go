@@ -80,7 +80,8 @@ func (p *Partition) Acknowledge(req *ReadRequest) {
 	}
 }
 
-// committed tells everybody who waits for a high watermark that it moved.
+// committed tells everybody who waits for a high watermark that it moved: readers first, so that whoever has heard of an acknowledgement finds
+// the record in its next fetch.
 func (p *Partition) committed(lead *leadership, chain *Pending, moved bool) {
 	if !moved {
 		return
@@ -91,8 +92,8 @@ func (p *Partition) committed(lead *leadership, chain *Pending, moved bool) {
 		// high watermark is bounded by the followers, who know the newer epoch.)
 		err = ErrNotLeader
 	}
-	decideAll(chain, err)
 	p.notify()
+	decideAll(chain, err)
 	p.mu.Lock()
 	archive, sealable := lead.archive, p.mu.unsealed
 	lso, hw, tiered := lead.producers.lastStable(p.mu.logStart, p.mu.hw), p.mu.hw, p.mu.head.TieredEnd

@@ -479,10 +479,10 @@ func (p *Partition) apply(topic *metadata.Topic, state metadata.PartitionState) 
 		moved = p.adoptHeadLocked(state.Head)
 	}
 	p.mu.Unlock()
-	decideAll(chain, nil)
 	if moved {
 		p.notify()
 	}
+	decideAll(chain, nil)
 	switch {
 	case fenced:
 		p.endLeading(ErrNotLeader)
