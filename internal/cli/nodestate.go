@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/metadata/config"
@@ -91,7 +92,14 @@ type opsNode struct{ n *node }
 
 func (o opsNode) Ready() error { return o.n.broker.Ready() }
 
-func (o opsNode) Cluster(context.Context) (ops.Cluster, error) {
+// clusterWithin is how long an answer about the cluster waits for the newest metadata. Without them it tells what the node knows.
+const clusterWithin = time.Second
+
+func (o opsNode) Cluster(ctx context.Context) (ops.Cluster, error) {
+	// Who has just started a node, or raised the version, by way of another node or of this one, wants to see that.
+	within, cancel := context.WithTimeout(ctx, clusterWithin)
+	defer cancel()
+	_ = o.n.meta.CatchUp(within)
 	img := o.n.meta.Image()
 	c := ops.Cluster{
 		ClusterID: o.n.meta.ClusterID(), Name: o.n.options.cluster, Version: img.Version, Node: o.n.options.nodeID,
