@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -174,7 +176,12 @@ func reconcileAll(t *testing.T, nodes []*harness.Node, etcd, bucket string) {
 	}
 	out := nodes[0].Must(append(restore, "--apply")...)
 	t.Log(out)
-	if !strings.Contains(out, "reconciled: generation 2") || strings.Contains(out, "WARNING") {
+	// Of "expires" retention may have taken the last records before they were in a segment: then the bucket does not lead up to the log start.
+	warnings := regexp.MustCompile(`(?m)^WARNING .*$`).FindAllString(out, -1)
+	warnings = slices.DeleteFunc(warnings, func(w string) bool {
+		return strings.HasPrefix(w, "WARNING expires-0: the segments that would lead up to")
+	})
+	if !strings.Contains(out, "reconciled: generation 2") || len(warnings) > 0 {
 		t.Errorf("it says:\n%s", out)
 	}
 }
