@@ -5,6 +5,7 @@ package hotlog
 import (
 	"bytes"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -71,6 +72,54 @@ func TestFramesOfAllSizes(t *testing.T) {
 			open()
 			read()
 		})
+	}
+}
+
+// TestFrameOfManyPieces: a frame of more pieces than one write takes, or of more small bytes than are gathered, has every byte in its place.
+func TestFrameOfManyPieces(t *testing.T) {
+	for name, size := range map[string]int{"listed": vectorBytes, "gathered": vectorBytes - 1, "both": 0} {
+		for kind, fs := range map[string]vfs.FS{"disk": vfs.Default, "memory": vfs.NewMem()} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				dir := t.TempDir()
+				check(t, fs.MkdirAll(dir, 0o755))
+				f, err := fs.Create(filepath.Join(dir, "f"), vfs.WriteCategoryUnspecified)
+				check(t, err)
+				defer f.Close()
+				c := &commit{buffer: make([]byte, 0, gatherBytes), file: &logFile{handle: f}, start: pageBytes}
+				w := frameWriter{c: c, at: c.start, buffer: c.buffer[:frameHeaderLen], direct: directBytes}
+				if vectored(f) {
+					w.direct = vectorBytes
+				}
+				var want []byte
+				for i := range 3 * maxVectors {
+					n := size
+					if n == 0 {
+						n = []int{100, vectorBytes}[i%2]
+					}
+					b := bytes.Repeat([]byte{byte(i), byte(i >> 8), 7}, (n+2)/3)[:n]
+					want = append(want, b...)
+					check(t, w.add(b))
+					if len(c.list) > maxVectors+1 {
+						t.Fatalf("%d pieces wait for one write", len(c.list))
+					}
+				}
+				var store [16]byte
+				h := frameHeader{file: 1, data: uint32(len(want)), sequence: 9, body: w.sum}
+				check(t, w.end(&h, &store))
+				got := make([]byte, frameHeaderLen+len(want))
+				_, err = f.ReadAt(got, c.start)
+				check(t, err)
+				if !bytes.Equal(got[frameHeaderLen:], want) {
+					t.Fatal("other bytes than those that were added")
+				}
+				if _, ok, err := parseFrameHeader(got[:frameHeaderLen], &store, 1); err != nil || !ok {
+					t.Fatalf("no header: %v", err)
+				}
+				if crc32.Checksum(want, castagnoli) != w.sum {
+					t.Fatal("another checksum")
+				}
+			})
+		}
 	}
 }
 

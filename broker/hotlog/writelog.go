@@ -189,8 +189,7 @@ func (w *frameWriter) write() error {
 
 // end writes the rest and the header. Zeros up to the end of the page spare the kernel from reading what an old file has there.
 func (w *frameWriter) end(h *frameHeader, store *[16]byte) error {
-	w.listBuffer()
-	end := w.at
+	end := w.at + int64(len(w.buffer)-w.listed)
 	for _, b := range w.c.list {
 		end += int64(len(b))
 	}
