@@ -121,6 +121,10 @@ func TestReconcile(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin.Close()
+	unsealed := 0.0 // ranges of "expires" that went before they were in a segment, as they do when the machine stands still for longer than retention
+	for _, n := range nodes {
+		unsealed += n.Metrics()["varve_archiver_expired_unsealed_total"]
+	}
 	for _, n := range nodes {
 		n.Kill()
 	}
@@ -130,7 +134,7 @@ func TestReconcile(t *testing.T) {
 	etcd.Start()
 	refuseAll(t, nodes)
 
-	reconcileAll(t, nodes, etcd.URL(), "file://"+bucket)
+	reconcileAll(t, nodes, etcd.URL(), "file://"+bucket, unsealed > 0)
 	for _, n := range nodes {
 		n.Launch()
 	}
@@ -159,7 +163,9 @@ func TestReconcile(t *testing.T) {
 }
 
 // reconcileAll runs the command on the directories of two nodes and a report of the third: without the third, dry, and for good.
-func reconcileAll(t *testing.T, nodes []*harness.Node, etcd, bucket string) {
+//
+// It may warn of one thing, and only where unsealed says so: that the bucket does not lead up to the log start of "expires".
+func reconcileAll(t *testing.T, nodes []*harness.Node, etcd, bucket string, unsealed bool) {
 	t.Helper()
 	restore := []string{"restore", "--reconcile", "--etcd", etcd, "--bucket", bucket}
 	for _, n := range nodes[:2] {
@@ -176,10 +182,9 @@ func reconcileAll(t *testing.T, nodes []*harness.Node, etcd, bucket string) {
 	}
 	out := nodes[0].Must(append(restore, "--apply")...)
 	t.Log(out)
-	// Of "expires" retention may have taken the last records before they were in a segment: then the bucket does not lead up to the log start.
 	warnings := regexp.MustCompile(`(?m)^WARNING .*$`).FindAllString(out, -1)
 	warnings = slices.DeleteFunc(warnings, func(w string) bool {
-		return strings.HasPrefix(w, "WARNING expires-0: the segments that would lead up to")
+		return unsealed && strings.HasPrefix(w, "WARNING expires-0: the segments that would lead up to")
 	})
 	if !strings.Contains(out, "reconciled: generation 2") || len(warnings) > 0 {
 		t.Errorf("it says:\n%s", out)
