@@ -20,8 +20,9 @@ const (
 	maxGCPercent = 400
 )
 
-// gcPace gives the garbage collector more room while a node is busy. What lives is 30 to 60 MiB in most nodes: at gcPercent a busy one
-// would collect ten times a second and more, and spend a fifth of its processor time on that. An idle one stays small.
+// gcPace gives the garbage collector more room while a node is busy. A collection takes a processor for milliseconds, in which acknowledgements
+// wait, and what lives is 30 to 60 MiB in most nodes: at gcPercent a busy one collects several times a second. It is the slowest
+// acknowledgements that gain; the work per processor second is the same (docs/benchmarks.md). An idle node stays small.
 type gcPace struct {
 	cycles uint64
 	quiet  time.Duration

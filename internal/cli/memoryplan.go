@@ -60,8 +60,8 @@ func planMemory(c *config.Broker, root fs.FS) (memoryPlan, error) {
 	return p, nil
 }
 
-// gcPercent is how much garbage may gather while a node is idle, in percent of what lives. A static binary has Pebble's memtables and cache in the Go
-// heap: memory without pointers, cheap to collect, that at the runtime's 100 percent would be matched by as much garbage.
+// gcPercent is how much garbage may gather while a node is idle, in percent of what lives. A static binary has Pebble's memtables and
+// cache in the Go heap: memory without pointers, cheap to collect, that at the runtime's 100 percent would be matched by as much garbage.
 const gcPercent = 40
 
 // apply sets the Go runtime's pace and limit. GOGC in the environment wins, and a GOMEMLIMIT that is lower.

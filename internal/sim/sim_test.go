@@ -117,7 +117,7 @@ func (s seedSet) run(t *testing.T) {
 					if !serial {
 						t.Parallel()
 					}
-					s.one(t, seed, cover)
+					s.history(t, seed, cover)
 				})
 			}
 		}
@@ -130,15 +130,15 @@ func (s seedSet) run(t *testing.T) {
 	// The goroutines' order differs from run to run: an event that comes five times in a set is missing from one set in 150. More seeds
 	// tell whether it was chance.
 	for seed := from + n; len(cover.Missing()) > 0 && seed < from+3*n; seed++ {
-		t.Run(fmt.Sprintf("%d.more", seed), func(t *testing.T) { s.one(t, seed, cover) })
+		t.Run(fmt.Sprintf("%d.more", seed), func(t *testing.T) { s.history(t, seed, cover) })
 	}
 	for _, e := range cover.Missing() {
 		t.Errorf("no run in %d met: %s", 3*n, e)
 	}
 }
 
-// one plays the history of one seed.
-func (s seedSet) one(t *testing.T, seed uint64, cover *Coverage) {
+// history plays that of one seed.
+func (s seedSet) history(t *testing.T, seed uint64, cover *Coverage) {
 	synctest.Test(t, func(t *testing.T) {
 		if s.play != nil {
 			s.play(t, seed, s.knobs(seed), cover)
