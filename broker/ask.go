@@ -89,7 +89,7 @@ func (b *Broker) Ask(ctx context.Context, node record.NodeID, req kmsg.Request) 
 			c = &idlePeer{peer: p, incarnation: n.Incarnation}
 		}
 		resp := req.ResponseKind()
-		err := c.request(ctx, req, copied{resp}, peerAskTimeout)
+		err := c.request(ctx, req, copied{resp}, peerAskTimeout, nil)
 		if err == nil {
 			c.in = nil // tags of the answer lie in it
 			b.peers.give(n, c)

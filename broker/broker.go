@@ -48,13 +48,18 @@ type Broker struct {
 	session   atomic.Pointer[metadata.Session]
 	producers atomic.Int64        // idempotent producers remembered, all partitions together
 	leaving   atomic.Bool         // no new leadership, and none kept
+	closing   atomic.Bool         // nothing is appended any more
+	running   atomic.Bool         // Run is
 	wake      chan struct{}       // roles are to be looked at
 	repairs   *semaphore.Weighted // replicas that read the bucket in order to follow
 	shrinks   atomic.Uint64       // replicas taken out of in-sync sets here
 	expands   atomic.Uint64
-	isrWork   *workSet // in-sync sets to be changed
-	evictWork *workSet // hot logs of followers to be trimmed
-	moveWork  *workSet // leaderships to be handed over
+	isrWork   *workSet      // in-sync sets to be changed
+	evictWork *workSet      // hot logs of followers to be trimmed
+	moveWork  *workSet      // leaderships to be handed over
+	moveTurn  chan struct{} // a token while some are
+	heard     bell          // rung when a follower has heard of a new leader
+	leavers   leavers
 	peers     peerPool
 
 	// keepRoles' own.
@@ -62,6 +67,7 @@ type Broker struct {
 	fetchers map[record.NodeID]*fetcher
 	sources  map[record.PartitionID]*fetcher // who fetches each followed partition
 	vacant   map[record.PartitionID]vacancy
+	again    map[record.PartitionID]struct{}       // to be looked at again in a moment
 	start    func(run func(context.Context) error) // starts a goroutine of Run
 
 	mu struct {
@@ -89,8 +95,8 @@ func New(cfg Config, meta *metadata.Store, dbs []*hotlog.DB, tier Tier) (*Broker
 		return nil, errors.New("broker: at least one hot log is needed")
 	}
 	b := &Broker{
-		cfg: cfg, meta: meta, dbs: dbs, tier: tier, log: cfg.Logger, wake: make(chan struct{}, 1), isrWork: newWorkSet(), evictWork: newWorkSet(), moveWork: newWorkSet(), repairs: semaphore.NewWeighted(maxRepairs),
-		fetchers: map[record.NodeID]*fetcher{}, sources: map[record.PartitionID]*fetcher{}, vacant: map[record.PartitionID]vacancy{},
+		cfg: cfg, meta: meta, dbs: dbs, tier: tier, log: cfg.Logger, wake: make(chan struct{}, 1), isrWork: newWorkSet(), evictWork: newWorkSet(), moveWork: newWorkSet(), moveTurn: make(chan struct{}, 1), repairs: semaphore.NewWeighted(maxRepairs),
+		fetchers: map[record.NodeID]*fetcher{}, sources: map[record.PartitionID]*fetcher{}, vacant: map[record.PartitionID]vacancy{}, again: map[record.PartitionID]struct{}{},
 	}
 	b.mu.partitions = make(map[record.PartitionID]*Partition)
 	b.cfg.Node.StoreID, b.cfg.Node.Boots = StoreID(dbs), dbs[0].Identity().Boots
@@ -133,6 +139,8 @@ func StoreID(dbs []*hotlog.DB) (id metadata.UUID) {
 func (b *Broker) Run(ctx context.Context) error {
 	cancel := b.meta.Subscribe(b.imageChanged)
 	defer cancel()
+	b.running.Store(true)
+	defer b.running.Store(false)
 	b.markAll()
 	g, ctx := errgroup.WithContext(ctx)
 	b.start = func(run func(context.Context) error) { g.Go(func() error { return run(ctx) }) }
@@ -228,20 +236,26 @@ func (b *Broker) keepRegistered(ctx context.Context) error {
 }
 
 // Leave gives up all leadership and the registration, while requests are still being answered: clients learn that this node
-// does not lead any more. What was appended before is acknowledged first. Run goes on until its context ends.
+// does not lead any more. It goes out of the in-sync sets, so that no leader waits for it, and leads on until others do. What nobody takes
+// while it is registered it leads to the last, and acknowledges what was appended before it ends. Run goes on until its context ends.
 func (b *Broker) Leave(ctx context.Context) error {
 	b.leaving.Store(true)
 	b.roles.ring()
+	b.nudgeAll()
+	b.handOverAll(ctx)
+	b.awaitOut(ctx)
+	b.closing.Store(true)
 	for _, p := range b.Partitions() {
 		if ctx.Err() != nil {
 			break
 		}
 		p.mu.Lock()
-		end := p.mu.end
+		end, leads := p.mu.end, p.mu.lead != nil
 		p.mu.Unlock()
-		_ = p.waitDurable(ctx, end) // not leading, or fenced: nothing to wait for
+		if leads {
+			_ = p.waitDurable(ctx, end) // not leading, or fenced: nothing to wait for
+		}
 	}
-	b.handOverAll(ctx)
 	b.endAll()
 	s := b.session.Swap(nil)
 	if s == nil {

@@ -19,7 +19,7 @@ var (
 	ErrFencedEpoch = errors.New("broker: leader epoch of the request is older than the partition's")
 	// ErrUnknownEpoch: the client knows a newer leader epoch than this node.
 	ErrUnknownEpoch = errors.New("broker: leader epoch of the request is newer than this node knows")
-	// ErrOffsetOutOfRange: below the log start or above the log end.
+	// ErrOffsetOutOfRange: below the log start or above the log end. Only a leader says the latter to a client.
 	ErrOffsetOutOfRange = errors.New("broker: offset out of range")
 	// ErrTiered: a follower asks for what is only in the bucket; it starts where that ends.
 	ErrTiered = errors.New("broker: the offset is in the bucket only")

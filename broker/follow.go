@@ -3,6 +3,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,12 @@ type following struct {
 	unclean   record.Epoch // of the partition's last unclean election, 0 for none
 	fetcher   *fetcher
 	producers *producers
+	told      record.Offset // the high watermark that the leader said last; Partition.mu
+	heard     bool          // the leader has answered; Partition.mu
 }
+
+// lag is how many records a follower whose log ends at end lacks up to the high watermark that it was told last.
+func (f *following) lag(end record.Offset) int64 { return max(0, int64(f.told-end)) }
 
 // errStaleRole: the role in which something was begun has ended.
 var errStaleRole = errors.New("broker: the replica has another role now")
@@ -146,17 +152,19 @@ func (p *Partition) startAtTier(ctx context.Context, e record.Epoch) error {
 	return nil
 }
 
-// reachesTier tells whether the log here continues what is in the bucket: it reaches the end of that, and where both hold the last
-// offset below that end they hold it of the same epoch, and so the same log (S12).
+// reachesTier tells whether the log here continues what is in the bucket: it reaches the end of that, and the last offset below that end is
+// of the same epoch in both, and so the same log (S12). That is known also where the hot log begins at that end: it may have been trimmed to it
+// though it held other records there, which an unclean election gave up.
 func (p *Partition) reachesTier(h *metadata.Head) bool {
 	end := max(h.TieredEnd, h.LogStart)
 	if p.log.AppendedEnd() < end {
 		return false
 	}
-	if p.log.Start() >= end {
-		return true // nothing of it is here that could differ
+	epochs := p.log.Epochs()
+	here, there := record.EpochAt(epochs, end-1), record.EpochAt(h.EpochChain, end-1)
+	if here == record.NoEpoch && len(epochs) > 0 {
+		return epochs[0].Epoch >= there // it begins here
 	}
-	here, there := record.EpochAt(p.log.Epochs(), end-1), record.EpochAt(h.EpochChain, end-1)
 	return here == there || here == record.NoEpoch || there == record.NoEpoch
 }
 
@@ -330,6 +338,8 @@ func (p *Partition) appendCopies(f *following, data []byte) (end record.Offset, 
 	if p.mu.follow != f {
 		return p.mu.end, errStaleRole
 	}
+	copied := 0
+	defer func() { p.broker.metrics.copied.Add(float64(copied)) }()
 	for rest := data; len(rest) > 0; {
 		var b record.Batch
 		b, rest, _ = record.Split(rest) // split above
@@ -339,6 +349,7 @@ func (p *Partition) appendCopies(f *following, data []byte) (end record.Offset, 
 		if err := p.copyLocked(f, b); err != nil {
 			return p.mu.end, err
 		}
+		copied += len(b)
 	}
 	return p.mu.end, nil
 }
@@ -367,6 +378,9 @@ func (p *Partition) learn(f *following, hw, logStart record.Offset) {
 		p.mu.Unlock()
 		return
 	}
+	f.told = hw
+	first := !f.heard
+	f.heard = true
 	moved, evict := false, false
 	if to := min(hw, p.log.AppendedEnd()); to > p.mu.hw {
 		evict = p.mu.hw < p.mu.head.TieredEnd // so far it kept the hot log from being trimmed
@@ -378,6 +392,9 @@ func (p *Partition) learn(f *following, hw, logStart record.Offset) {
 		p.mu.logStart, moved = logStart, true
 	}
 	p.mu.Unlock()
+	if first {
+		p.broker.heard.ring()
+	}
 	if moved {
 		p.notify()
 	}
@@ -408,11 +425,22 @@ func (p *Partition) truncateTo(f *following, d EpochEnd) error {
 		// All of that is committed, so no leader can differ there: one of the two disks does not hold what it should.
 		return fmt.Errorf("%w: %s parts from its leader, node %d, at %d, below %d, where everything is committed", ErrStorage, p.id, f.leader, to, floor)
 	}
-	if to >= was || p.log.Start() >= was {
+	anew := to < p.log.Start() && p.predates(f.unclean)
+	switch {
+	case anew:
+		// It was trimmed by what a leader of the other log has moved to the bucket. Nothing here is of that log, and where this one ends now that
+		// is in the bucket: the repair that follows begins there.
+		epochs := p.log.Epochs()
+		n, _ := slices.BinarySearchFunc(epochs, to, func(e record.EpochStart, at record.Offset) int { return cmp.Compare(e.Start, at) })
+		if err := p.log.Reset(to, epochs[:n], nil); err != nil {
+			return fmt.Errorf("truncating %s to %d: %w", p.id, to, err)
+		}
+	case to >= was || p.log.Start() >= was:
 		return fmt.Errorf("%w: %s parts from its leader, node %d, at %d, where this log begins or ends", ErrStorage, p.id, f.leader, to)
-	}
-	if err := p.log.Truncate(max(to, p.log.Start())); err != nil {
-		return fmt.Errorf("truncating %s to %d: %w", p.id, to, err)
+	default:
+		if err := p.log.Truncate(max(to, p.log.Start())); err != nil {
+			return fmt.Errorf("truncating %s to %d: %w", p.id, to, err)
+		}
 	}
 	p.forgetTimes()
 	if end := p.log.AppendedEnd(); p.log.Meta().HighWatermark > end {
@@ -432,8 +460,8 @@ func (p *Partition) truncateTo(f *following, d EpochEnd) error {
 	p.mu.hw = min(p.mu.hw, p.mu.end) // it may have been a log start above what was known to be committed
 	producers.committed(p.mu.hw)
 	p.mu.epochs = record.MergeEpochs(p.mu.head.EpochChain, p.log.Epochs())
-	if p.log.Meta().ProducersStale {
-		p.mu.follow = nil // it begins anew once they are rebuilt
+	if p.log.Meta().ProducersStale || anew {
+		p.mu.follow = nil // it begins anew once it is repaired
 	}
 	p.broker.log.Info("replica truncated", "topic", p.name, "partition", p.id.Index, "epoch", f.epoch, "leader", f.leader, "from", was, "to", p.mu.end)
 	return nil

@@ -48,6 +48,62 @@ func TestAcknowledgedBeforeAssigned(t *testing.T) {
 	})
 }
 
+// other is a second node as the metadata knows it, which says of a partition what a test has it say.
+type other struct {
+	t       testing.TB
+	n       *node
+	p       *Partition
+	meta    *metadata.Store
+	session *metadata.Session
+	disk    metadata.UUID
+	stop    func()
+}
+
+func startOther(t testing.TB, n *node, p *Partition) *other {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	meta, err := metadata.Open(ctx, n.kv, metadata.Options{NodeID: 2, CompactEvery: -1, DataClusterID: n.meta.ClusterID(), DataNode: 2})
+	check(t, err)
+	o := &other{t: t, n: n, p: p, meta: meta}
+	ended := make(chan error, 1)
+	go func() { ended <- meta.Run(ctx) }()
+	o.stop = func() {
+		check(t, o.session.Close(ctx))
+		cancel()
+		<-ended
+	}
+	o.register()
+	return o
+}
+
+// register begins a registration with a disk of its own.
+func (o *other) register() {
+	o.t.Helper()
+	o.disk = metadata.NewUUID()
+	session, err := o.meta.Register(o.t.Context(), metadata.BrokerInfo{Node: 2, StoreID: o.disk})
+	check(o.t, err)
+	o.session = session
+}
+
+func (o *other) replica(assigns bool) *Replica {
+	return &Replica{Node: 2, Incarnation: o.session.Incarnation(), Store: o.disk, Assigns: assigns}
+}
+
+func (o *other) state() metadata.PartitionState {
+	s, _ := o.n.meta.Image().Partition(o.p.id)
+	return s
+}
+
+// assign gives the partition to nodes and waits until the leader has heard of it.
+func (o *other) assign(nodes ...record.NodeID) metadata.Revision {
+	o.t.Helper()
+	ctx, meta := o.t.Context(), o.n.meta
+	topic, err := meta.AlterAssignments(ctx, meta.Image().TopicByID(o.p.id.Topic), []metadata.AssignmentChange{{Next: metadata.Assignment{Replicas: nodes}, ISR: o.state().ISR.Rev}})
+	check(o.t, err)
+	check(o.t, meta.WaitFor(ctx, topic.Rev))
+	return topic.Rev
+}
+
 // TestAcknowledgedBeforeAssignedAnew: a replica that goes and comes back within an epoch has removed what it held: the leader must not take
 // it for in sync by what it acknowledged before.
 func TestAcknowledgedBeforeAssignedAnew(t *testing.T) {
@@ -55,31 +111,13 @@ func TestAcknowledgedBeforeAssignedAnew(t *testing.T) {
 		n := startNode(t, nil)
 		p := n.topic("t", nil)
 		p.must(t, built(t, nobody, 1, 2, 3))
-		ctx, cancel := context.WithCancel(context.Background())
-		store, err := metadata.Open(ctx, n.kv, metadata.Options{NodeID: 2, CompactEvery: -1, DataClusterID: n.meta.ClusterID(), DataNode: 2})
-		check(t, err)
-		ended := make(chan error, 1)
-		go func() { ended <- store.Run(ctx) }()
-		me := metadata.BrokerInfo{Node: 2, StoreID: metadata.NewUUID()}
-		session, err := store.Register(ctx, me)
-		check(t, err)
-		defer func() {
-			check(t, session.Close(ctx))
-			cancel()
-			<-ended
-		}()
-		state := func() metadata.PartitionState { s, _ := n.meta.Image().Partition(p.id); return s }
-		assign := func(nodes ...record.NodeID) metadata.Revision {
-			topic, err := n.meta.AlterAssignments(ctx, n.meta.Image().TopicByID(p.id.Topic), []metadata.AssignmentChange{{Next: metadata.Assignment{Replicas: nodes}, ISR: state().ISR.Rev}})
-			check(t, err)
-			check(t, n.meta.WaitFor(ctx, topic.Rev))
-			return topic.Rev
-		}
-		old := false
+		o := startOther(t, n, p)
+		defer o.stop()
+		assign, old := o.assign, false
 		acknowledge := func(assigned metadata.Revision) {
-			p.Acknowledge(&ReadRequest{Replica: &Replica{Node: 2, Incarnation: session.Incarnation(), Store: me.StoreID, Assigns: !old}, Offset: 3, CurrentEpoch: 0, LastFetchedEpoch: 0, Assigned: assigned})
+			p.Acknowledge(&ReadRequest{Replica: o.replica(!old), Offset: 3, LastFetchedEpoch: 0, Assigned: assigned})
 		}
-		inSync := func(members int) func() bool { return func() bool { return len(state().ISR.Members) == members } }
+		inSync := func(members int) func() bool { return func() bool { return len(o.state().ISR.Members) == members } }
 		first := assign(1, 2)
 		acknowledge(first)
 		n.await("node 2 to be in sync", inSync(2))
@@ -100,5 +138,31 @@ func TestAcknowledgedBeforeAssignedAnew(t *testing.T) {
 		old = true
 		acknowledge(0) // of a build that does not say it
 		n.await("node 2 of an older build to be in sync", inSync(2))
+	})
+}
+
+// TestLostDiskAcknowledgesOnce: a member that lost its disk and has fetched everything again says so once, while the in-sync set still counts on the old
+// disk. That has to count when it is let in anew, as an idle replica says nothing twice; and what the old disk held must not.
+func TestLostDiskAcknowledgesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		p := n.topic("t", nil)
+		p.must(t, built(t, nobody, 1, 2, 3))
+		o := startOther(t, n, p)
+		defer o.stop()
+		assigned := o.assign(1, 2)
+		acknowledge := func(end record.Offset) {
+			p.Acknowledge(&ReadRequest{Replica: o.replica(true), Offset: end, LastFetchedEpoch: 0, Assigned: assigned})
+		}
+		inSync := func() bool { s := o.state(); m, ok := s.ISR.Member(2); return ok && m.StoreID == o.disk }
+		acknowledge(3)
+		n.await("node 2 to be in sync", inSync)
+		check(t, p.append(t, built(t, nobody, 4, 5), 1).Err)
+
+		check(t, o.session.Close(t.Context()))
+		o.register()
+		acknowledge(5)
+		n.await("node 2 to be in sync with its new disk", inSync)
+		n.await("the high watermark to be at the end", func() bool { return p.Marks().HW == 5 })
 	})
 }

@@ -23,6 +23,7 @@ type fetcher struct {
 	b       *Broker
 	node    record.NodeID
 	wake    chan struct{}
+	hurry   chan struct{}          // a token: the fetch under way should not wait, there is more to be asked for
 	scratch [maxProducerBytes]byte // of the goroutine
 
 	mu struct {
@@ -49,18 +50,21 @@ type followed struct {
 	unclean record.Epoch // of the last unclean election, 0 for none
 
 	role     *following // nil until the replica is ready to follow
+	adopted  chan error // not nil while its epoch is on its way to the disk
+	ready    bool       // its epoch is, and it has no role yet
 	repair   chan error // not nil while the bucket is read for it
 	unable   bool       // the disk is full: the leader is told not to wait for this replica
 	told     record.Offset
 	toldAt   int64     // Partition.assigned, then
 	inFetch  bool      // the session knows it
 	retry    time.Time // not before
+	backoff  time.Duration
 	appended record.Offset
 	hw       record.Offset // the leader's, as last told
 }
 
 func newFetcher(b *Broker, node record.NodeID) *fetcher {
-	f := &fetcher{b: b, node: node, wake: make(chan struct{}, 1), parts: map[record.PartitionID]*followed{}}
+	f := &fetcher{b: b, node: node, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), parts: map[record.PartitionID]*followed{}}
 	f.mu.wanted = map[record.PartitionID]*followed{}
 	return f
 }
@@ -73,6 +77,15 @@ func (f *fetcher) follow(p *Partition, leader *metadata.LeaderState) {
 		return
 	}
 	f.mu.wanted[p.id], f.mu.changed = &followed{p: p, epoch: leader.Epoch, unclean: leader.UncleanEpoch, told: record.NoOffset}, true
+	f.nudge()
+}
+
+// nudge is signal, and does not let a fetch that is under way wait for its time.
+func (f *fetcher) nudge() {
+	select {
+	case f.hurry <- struct{}{}:
+	default:
+	}
 	f.signal()
 }
 
@@ -101,6 +114,10 @@ func (f *fetcher) signal() {
 func (f *fetcher) run(ctx context.Context) error {
 	defer f.disconnect()
 	for ctx.Err() == nil {
+		select {
+		case <-f.hurry: // what it is about is looked at now
+		default:
+		}
 		f.takeWanted()
 		if len(f.parts) == 0 {
 			f.disconnect()
@@ -178,13 +195,11 @@ func (f *fetcher) leave(w *followed) {
 	}
 }
 
-// prepare makes the replicas that are new here follow: many adopt their epoch in one sync. wait > 0: none is ready yet.
+// prepare makes the replicas that are new here follow: many adopt their epoch in one sync, for which the others do not wait. wait > 0: none is
+// ready yet.
 func (f *fetcher) prepare() (wait time.Duration) {
-	type adopting struct {
-		w    *followed
-		wait func() error
-	}
-	var fresh []adopting
+	var fresh []*followed
+	var begun []adopting
 	now, soonest, ready := time.Now(), fetchBackoffMax, 0
 	for _, w := range f.parts {
 		switch {
@@ -194,6 +209,20 @@ func (f *fetcher) prepare() (wait time.Duration) {
 		case w.role != nil && w.p.follows(w.role):
 			ready++
 			continue
+		case w.adopted != nil:
+			select {
+			case err := <-w.adopted:
+				if w.adopted = nil; err != nil {
+					f.later(w, err)
+				} else {
+					w.ready, fresh = true, append(fresh, w)
+				}
+			default:
+			}
+			continue
+		case w.ready:
+			fresh = append(fresh, w)
+			continue
 		}
 		f.leave(w)
 		w.role = nil
@@ -202,30 +231,45 @@ func (f *fetcher) prepare() (wait time.Duration) {
 			f.later(w, err)
 			continue
 		}
-		fresh = append(fresh, adopting{w, done})
+		w.adopted = make(chan error, 1)
+		begun = append(begun, adopting{done, w.adopted})
 	}
-	for _, a := range fresh {
-		if a.wait != nil {
-			if err := a.wait(); err != nil {
-				f.later(a.w, err)
-				continue
-			}
-		}
-		if !f.repaired(a.w) {
+	f.awaitAdopted(begun)
+	for _, w := range fresh {
+		if !f.repaired(w) {
 			continue
 		}
-		role := &following{leader: f.node, epoch: a.w.epoch, unclean: a.w.unclean, fetcher: f}
-		if err := a.w.p.beginFollowing(role); err != nil {
-			f.later(a.w, err)
+		role := &following{leader: f.node, epoch: w.epoch, unclean: w.unclean, fetcher: f}
+		if err := w.p.beginFollowing(role); err != nil {
+			f.later(w, err)
 			continue
 		}
-		a.w.role = role
+		w.role, w.ready = role, false
 		ready++
 	}
 	if ready > 0 {
 		return 0
 	}
 	return max(soonest, time.Millisecond)
+}
+
+// adopting is an epoch on its way to the disk.
+type adopting struct {
+	wait func() error
+	done chan<- error
+}
+
+func (f *fetcher) awaitAdopted(begun []adopting) {
+	if len(begun) == 0 {
+		return
+	}
+	f.b.start(func(context.Context) error {
+		for _, a := range begun {
+			a.done <- a.wait()
+		}
+		f.nudge()
+		return nil
+	})
 }
 
 // repaired tells whether the hot log can follow as it is. If not, the bucket is read for it beside the fetching: what does not need
@@ -261,11 +305,15 @@ func (f *fetcher) repaired(w *followed) bool {
 // later puts a partition aside for a while. The session forgets it: it would be answered again and again.
 func (f *fetcher) later(w *followed, err error) {
 	f.leave(w)
+	w.ready = false
 	w.retry = time.Now().Add(partitionBackoff)
 	switch {
 	case errors.Is(err, ErrBusy):
 		return
 	case errors.Is(err, errStaleRole):
+		w.backoff = min(max(2*w.backoff, partitionBackoffMin), partitionBackoff)
+		w.retry = time.Now().Add(w.backoff)
+		time.AfterFunc(w.backoff, f.nudge)
 		f.b.dirty.addPartition(w.p.id) // the image may say something else by now
 		f.b.kick()
 		return
@@ -320,7 +368,7 @@ func (f *fetcher) round(ctx context.Context) error {
 	}
 	req := f.request(f.b.me(session))
 	resp := kmsg.NewPtrFetchResponse()
-	if err := f.peer.request(ctx, req, resp, peerFetchTimeout); err != nil {
+	if err := f.peer.request(ctx, req, resp, peerFetchTimeout, f.hurry); err != nil {
 		return err
 	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
@@ -363,6 +411,9 @@ func (f *fetcher) request(me Replica) *kmsg.FetchRequest {
 	req.ReplicaState.UnknownTags.Set(StoreTag, me.Store[:])
 	if me.Assigns {
 		req.ReplicaState.UnknownTags.Set(AssignsTag, nil)
+	}
+	if me.Leaving {
+		req.ReplicaState.UnknownTags.Set(LeavingTag, nil)
 	}
 	req.SessionID, req.SessionEpoch = f.session.id, f.session.epoch
 	full := f.session.epoch == 0
@@ -454,7 +505,7 @@ func (f *fetcher) take(ctx context.Context, w *followed, r *kmsg.FetchResponseTo
 		w.appended, err = p.appendCopies(w.role, r.RecordBatches)
 		took = w.appended > before
 	}
-	w.hw = record.Offset(r.HighWatermark)
+	w.hw, w.backoff = record.Offset(r.HighWatermark), 0
 	p.learn(w.role, w.hw, record.Offset(r.LogStartOffset))
 	return took, err
 }

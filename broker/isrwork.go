@@ -5,6 +5,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,14 +66,40 @@ func (b *Broker) keepISR(ctx context.Context) error {
 			return nil
 		}
 		t.Stop()
-		var g errgroup.Group
-		g.SetLimit(isrParallel)
-		for id := range b.isrWork.take() {
-			if p, err := b.Partition(id); err == nil {
-				g.Go(func() error { p.changeISR(ctx); return nil })
+		b.changeISRs(ctx)
+	}
+}
+
+// changeISRs makes the changes that are wanted now. Those of many partitions share transactions: a node that comes or goes is a change of all
+// that it has.
+func (b *Broker) changeISRs(ctx context.Context) {
+	var begun []*isrWork
+	for id := range b.isrWork.take() {
+		if p, err := b.Partition(id); err == nil {
+			if w := p.beginISRChange(); w != nil {
+				begun = append(begun, w)
 			}
 		}
-		_ = g.Wait() // changeISR has nobody to give an error to
+	}
+	var g errgroup.Group
+	g.SetLimit(isrParallel)
+	for batch := range slices.Chunk(begun, isrTogether) {
+		g.Go(func() error { b.changeTogether(ctx, batch); return nil })
+	}
+	_ = g.Wait() // there is nobody to give an error to
+}
+
+func (b *Broker) changeTogether(ctx context.Context, batch []*isrWork) {
+	all := make([]metadata.LedISRChange, len(batch))
+	for i, w := range batch {
+		all[i] = metadata.LedISRChange{Leadership: w.lead.Leadership, Change: w.change}
+	}
+	for i, r := range b.meta.ChangeISRs(ctx, all) {
+		w := batch[i]
+		if errors.Is(r.Err, metadata.ErrConflict) {
+			r.State, r.Err = w.p.resolveISR(ctx, w.lead, &w.change)
+		}
+		w.p.isrDecided(w.lead, &w.change, r.State, r.Err)
 	}
 }
 
@@ -90,32 +117,33 @@ func (p *Partition) wantsISRChange() bool {
 	return wanted
 }
 
-// changeISR makes the change that is wanted now, or goes on with the one whose outcome is not known (I2, rule 0 of protocols §0).
-func (p *Partition) changeISR(ctx context.Context) {
+// isrWork is a change on its way to the metadata.
+type isrWork struct {
+	p      *Partition
+	lead   *leadership
+	change metadata.ISRChange
+}
+
+// beginISRChange begins the change that is wanted now, or goes on with the one whose outcome is not known (I2, rule 0 of protocols §0). Nil:
+// there is nothing to be done.
+func (p *Partition) beginISRChange() *isrWork {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	lead, err := p.leadingLocked()
 	if err != nil || lead.changing || lead.moving {
-		p.mu.Unlock()
-		return
+		return nil
 	}
 	if lead.undecided == nil {
 		c, wanted := p.wantedISRLocked(lead, p.broker.meta.Image(), time.Now())
 		if !wanted {
-			p.mu.Unlock()
-			return
+			return nil
 		}
 		next := c.Next()
 		lead.isr.Propose(isr.Change{Members: members(next.Members), ELR: elr(next.ELR)})
 		lead.undecided = &c
 	}
-	c := *lead.undecided
 	lead.changing = true
-	p.mu.Unlock()
-	state, err := p.broker.meta.ChangeISR(ctx, lead.Leadership, c)
-	if errors.Is(err, metadata.ErrConflict) {
-		state, err = p.resolveISR(ctx, lead, &c)
-	}
-	p.isrDecided(lead, &c, state, err)
+	return &isrWork{p, lead, *lead.undecided}
 }
 
 // resolveISR finds out what is committed after a change that met a conflict. Only this leader writes the key while it leads. An
@@ -132,6 +160,24 @@ func (p *Partition) resolveISR(ctx context.Context, lead *leadership, c *metadat
 		return read.ISR, nil
 	}
 	return p.broker.meta.ChangeISR(ctx, lead.Leadership, metadata.ISRChange{From: c.From, MinISR: c.MinISR, HWFloor: c.HWFloor})
+}
+
+// changedLocked notes of a change that was applied what the leader knows of those that went and came. It tells whether the high watermark moved.
+func (l *leadership) changedLocked(c *metadata.ISRChange) (moved bool) {
+	for _, n := range c.Remove {
+		if f := l.followers[n]; f != nil && f.lost {
+			// It is no member any more, so what it holds counts as that of any other. It has said that while it was lost, and of an idle
+			// partition it does not say it again.
+			f.lost = false
+			moved = l.isr.Acknowledged(n, f.end) || moved
+		}
+	}
+	for _, m := range c.Add {
+		if f := l.followers[m.Node]; f != nil {
+			f.caughtUp = time.Now() // what it lacks yet it may lack for replica.lag.time.max.ms from now on
+		}
+	}
+	return moved
 }
 
 // isrDecided takes over the outcome of a change; with an error that is not known yet, and it is tried again.
@@ -158,24 +204,11 @@ func (p *Partition) isrDecided(lead *leadership, c *metadata.ISRChange, state me
 	}
 	lead.undecided, lead.unknown, lead.committed = nil, false, state
 	applied := state.Rev != c.From.Rev
-	for _, n := range c.Remove {
-		if !applied {
-			break
-		}
-		if f := lead.followers[n]; f != nil {
-			f.lost = false // what it fetches next is judged anew
-		}
-	}
-	for _, m := range c.Add {
-		if !applied {
-			break
-		}
-		if f := lead.followers[m.Node]; f != nil {
-			f.caughtUp = time.Now() // what it lacks yet it may lack for replica.lag.time.max.ms from now on
-		}
-	}
 	in, eligible := members(state.Members), elr(state.ELR)
 	moved, chain := lead.isr.Adopt(in, eligible), (*Pending)(nil)
+	if applied {
+		moved = lead.changedLocked(c) || moved
+	}
 	if moved {
 		chain = p.advanceLocked(lead)
 	}

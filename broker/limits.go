@@ -60,10 +60,12 @@ const (
 	maxPeerFrame = 256 << 20
 	// maxPeerBuffer is the largest buffer that a connection keeps for the next answer.
 	maxPeerBuffer = 2 * replicaFetchBytes
-	// fetchBackoffMin and fetchBackoffMax bound the pause after a failed fetch, partitionBackoff is that of one partition.
-	fetchBackoffMin  = 20 * time.Millisecond
-	fetchBackoffMax  = time.Second
-	partitionBackoff = 100 * time.Millisecond
+	// fetchBackoffMin and fetchBackoffMax bound the pause after a failed fetch, partitionBackoffMin and partitionBackoff that of one
+	// partition: a leader may be named a moment before it serves.
+	fetchBackoffMin     = 20 * time.Millisecond
+	fetchBackoffMax     = time.Second
+	partitionBackoffMin = 2 * time.Millisecond
+	partitionBackoff    = 100 * time.Millisecond
 	// complainEvery is how often a fetcher says that replicas cannot follow: the cause is mostly the same for all of them.
 	complainEvery = 5 * time.Second
 	// maxRepairs is how many replicas read the bucket at once in order to follow.
@@ -76,15 +78,28 @@ const (
 	// must have had everything.
 	preferredAfter = 3 * time.Second
 	preferredLag   = time.Second
-	// handOverWait is how long nothing is accepted at most while a successor catches up, handOverPoll how often it is looked at.
-	handOverWait = time.Second
-	handOverPoll = 2 * time.Millisecond
+	// handOverWait is how long nothing is appended at most while a successor catches up, and handOverTogether how long those that are ready
+	// wait for others.
+	handOverWait     = time.Second
+	handOverTogether = 5 * time.Millisecond
+	// handOverHold is how long appends are held back at most until a handover is decided.
+	handOverHold = 2 * time.Second
+	// handOverServed is how long at most the next ones wait until the successors of those before serve.
+	handOverServed = 500 * time.Millisecond
 	// handOverTries is how often a node that leaves tries to hand over what it leads.
 	handOverTries = 4
-	// moveParallel is how many leaderships are handed over at once.
-	moveParallel = 32
-	// isrParallel is how many changes of in-sync sets are under way at once.
-	isrParallel = 16
+	// handOverLeast and handOverMost are how many leaderships are handed over at once, handOverWithin how long all of them should take at most.
+	handOverLeast  = 4
+	handOverMost   = 128
+	handOverWithin = 4 * time.Second
+	// leaveWait is how long a node that leaves waits at most to be out of the in-sync sets, leaveStill how long without a
+	// change, leavePoll how often it looks.
+	leaveWait  = 10 * time.Second
+	leaveStill = time.Second
+	leavePoll  = 10 * time.Millisecond
+	// isrParallel is how many transactions with changes of in-sync sets are under way at once, isrTogether how many changes they have.
+	isrParallel = 4
+	isrTogether = 30
 	// electionStep is how much longer than the replica before it one waits to take over.
 	electionStep = 150 * time.Millisecond
 )

@@ -11,6 +11,7 @@ import (
 // metrics are this package's own; those that can be read off the partitions are collected by package ops.
 type metrics struct {
 	takeovers  prometheus.Counter
+	copied     prometheus.Counter
 	unverified prometheus.Counter
 	verifying  prometheus.Summary
 }
@@ -19,10 +20,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	const txns = "kafka_server_addpartitionstotxnmanager_"
 	m := &metrics{
 		takeovers:  prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_broker_takeovers_total", Help: "Leaderships begun by this node."}),
+		copied:     prometheus.NewCounter(prometheus.CounterOpts{Name: "kafka_server_brokertopicmetrics_replicationbytesin_total", Help: "Bytes of batches copied from leaders."}),
 		unverified: prometheus.NewCounter(prometheus.CounterOpts{Name: txns + "verificationfailurerate_total", Help: "Partitions on which a transaction was not let begin."}),
 		verifying:  prometheus.NewSummary(prometheus.SummaryOpts{Name: txns + "verificationtimems", Help: "How long coordinators of transactions took to answer leaders."}),
 	}
-	for _, c := range []prometheus.Collector{m.takeovers, m.unverified, m.verifying} {
+	for _, c := range []prometheus.Collector{m.takeovers, m.copied, m.unverified, m.verifying} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

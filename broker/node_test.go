@@ -3,7 +3,6 @@
 package broker
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/varve/varve/broker/hotlog"
+	"github.com/varve/varve/internal/testenv"
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/metadata/config"
 	"github.com/varve/varve/metadata/memory"
@@ -35,25 +35,8 @@ type node struct {
 	store    *objstore.Faulty
 	archiver *tiering.Archiver
 	broker   *Broker
-	log      logBuffer
+	log      testenv.Log
 	gate     atomic.Pointer[chan struct{}] // syncs of the disk wait until it is closed
-}
-
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // startNode starts a node that ends with the test.

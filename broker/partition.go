@@ -70,6 +70,7 @@ type leadership struct {
 	guards    map[guardKey]*TxnGuard
 	acksOne   pendingQueue // waits for the own durable end
 	acksAll   pendingQueue // waits for the high watermark
+	held      pendingQueue // came while the partition is handed over; in the order of their coming, and not appended
 	scratch   [maxProducerBytes]byte
 	began     time.Time
 	followers map[record.NodeID]*follower
@@ -78,8 +79,10 @@ type leadership struct {
 	undecided *metadata.ISRChange                 // the change whose outcome is not known yet
 	unknown   bool                                // an attempt of it may still be on its way
 	changing  bool                                // somebody is at it
-	moving    bool                                // being handed over: nothing more is accepted
+	moving    bool                                // being handed over: nothing more is appended
+	holds     bool                                // what comes meanwhile is held back, not refused
 	sealed    bool                                // until the handover is decided nobody is answered
+	news      chan<- struct{}                     // of whoever hands over: told when a follower or the high watermark moved
 	asked     bool                                // whether to hand over is asked again by itself
 	archiving bool                                // being handed to the archiver
 	archive   *tiering.Handle                     // nil until the high watermark of the epoch is known
@@ -112,6 +115,14 @@ func (p *Partition) Append(batch record.Batch, o AppendOptions, w *Wait, pend *P
 
 // appendLocked tells whether pend now waits in a queue; if not it is to be decided with err.
 func (p *Partition) appendLocked(batch record.Batch, o AppendOptions, pend *Pending) (wait bool, err error) {
+	if lead := p.mu.lead; lead != nil && lead.holds {
+		// Whatever becomes of the handover is known in a moment: to be refused now would cost the client a pause and a look for a leader
+		// whom nobody knows yet.
+		pend.batch, pend.options = batch, o
+		pend.need = 0
+		lead.held.add(pend)
+		return true, nil
+	}
 	lead, err := p.acceptingLocked(o.Acks)
 	if err != nil {
 		return false, err
@@ -149,7 +160,7 @@ func (p *Partition) acceptingLocked(acks int16) (*leadership, error) {
 	if err != nil {
 		return nil, err
 	}
-	if lead.moving || p.broker.leaving.Load() {
+	if lead.moving || p.broker.closing.Load() {
 		return nil, ErrNotLeader
 	}
 	if acks == -1 && !lead.isr.Enough() {
@@ -211,8 +222,9 @@ func (p *Partition) Expire(pend *Pending) {
 	waiting := pend.queue != nil
 	err := ErrTimedOut
 	if waiting {
+		held := p.mu.lead != nil && pend.queue == &p.mu.lead.held // not appended, and never will be
 		pend.queue.remove(pend)
-		if p.mu.lead != nil && !p.mu.lead.isr.Enough() {
+		if p.mu.lead != nil && !held && !p.mu.lead.isr.Enough() {
 			err = ErrNotEnoughReplicasAfterAppend
 		}
 	}
@@ -272,7 +284,18 @@ func (p *Partition) advanceLocked(lead *leadership) *Pending {
 	p.mu.hw = hw
 	p.log.SetHighWatermark(hw)
 	lead.producers.committed(hw)
+	lead.tell()
 	return lead.acksAll.take(hw)
+}
+
+// tell wakes whoever hands the partition over.
+func (l *leadership) tell() {
+	if l.news != nil {
+		select {
+		case l.news <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // Marks are a partition's offsets at one instant.
@@ -290,6 +313,7 @@ type Marks struct {
 	Replicas   int
 	TieredSize int64 // bytes of the segments at or above the log start
 	HotSize    int64 // bytes in the hot log
+	Lag        int64 // of a follower: records up to the leader's high watermark that it lacks, as far as the leader has told
 }
 
 // Marks returns the partition's offsets.
@@ -300,6 +324,9 @@ func (p *Partition) Marks() Marks {
 		LogStart: p.mu.logStart, Local: max(p.log.Start(), p.mu.logStart), TieredEnd: p.mu.head.TieredEnd,
 		HW: p.mu.hw, LSO: p.lsoLocked(), LogEnd: p.mu.end, Epoch: record.NoEpoch, Leading: p.mu.lead != nil, Following: p.mu.follow != nil,
 		TieredSize: p.mu.head.TieredBytes, HotSize: p.log.Bytes(),
+	}
+	if f := p.mu.follow; f != nil {
+		m.Lag = f.lag(p.mu.end)
 	}
 	if l := p.mu.lead; l != nil {
 		m.Epoch, m.InSync, m.MinISR, m.Replicas = l.Epoch, len(l.isr.Members()), l.isr.MinISR(), l.replicas

@@ -42,6 +42,10 @@ type Pending struct {
 	need       record.Offset // decided once the end it waits for is at least this
 	prev, next *Pending
 	queue      *pendingQueue // where it waits; nil once decided
+
+	// Of one that is held back while its partition is handed over: what is to be appended if that comes to nothing.
+	batch   record.Batch
+	options AppendOptions
 }
 
 func (p *Pending) decide(err error) {

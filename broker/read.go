@@ -25,6 +25,7 @@ type ReadRequest struct {
 	Replica          *Replica          // a follower's: it may read up to the appended end
 	Unable           bool              // the follower cannot append now
 	Assigned         metadata.Revision // of the topic that the follower knows its assignment by; 0: it does not say
+	Trouble          *Trouble          // of ReadCold, not nil: tells meanwhile whether the bucket fails
 	AnyReplica       bool              // a follower may serve it (KIP-392), below the high watermark that it knows
 }
 
@@ -141,7 +142,7 @@ func (p *Partition) plan(req *ReadRequest, res *ReadResult) (readPlan, error) {
 	*res = ReadResult{Data: req.Buf, HighWatermark: -1, LastStable: -1, LogStart: -1, LeaderEpoch: record.NoEpoch, Diverging: EpochEnd{Epoch: record.NoEpoch}}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	epoch, err := p.servingLocked(req.AnyReplica && req.Replica == nil)
+	epoch, follows, err := p.servingLocked(req.AnyReplica && req.Replica == nil)
 	if err != nil {
 		return readPlan{}, err
 	}
@@ -152,11 +153,15 @@ func (p *Partition) plan(req *ReadRequest, res *ReadResult) (readPlan, error) {
 	if req.Replica != nil {
 		return p.planReplica(req, res)
 	}
+	if follows && p.lacksLocked(req) {
+		// A client that is told of an offset out of range, or of logs that part, goes back, to the log start if need be.
+		return readPlan{}, fmt.Errorf("%w: %d is beyond what this follower has, up to %d; only the leader can tell that it is nowhere", ErrNotLeader, req.Offset, p.mu.end)
+	}
 	if req.Offset < p.mu.logStart || req.Offset > p.mu.end {
 		return readPlan{}, fmt.Errorf("%w: %d is not in [%d, %d]", ErrOffsetOutOfRange, req.Offset, p.mu.logStart, p.mu.end)
 	}
 	res.HighWatermark, res.LastStable, res.LogStart = p.mu.hw, p.lsoLocked(), p.mu.logStart
-	if req.LastFetchedEpoch != record.NoEpoch {
+	if !follows && req.LastFetchedEpoch != record.NoEpoch {
 		if e := p.epochEndLocked(req.LastFetchedEpoch); e.Epoch != req.LastFetchedEpoch || e.End < req.Offset {
 			if e.End == record.NoOffset {
 				return readPlan{}, fmt.Errorf("%w: last fetched epoch %d is unknown here", ErrOffsetOutOfRange, req.LastFetchedEpoch)
@@ -180,15 +185,31 @@ func (p *Partition) plan(req *ReadRequest, res *ReadResult) (readPlan, error) {
 }
 
 // servingLocked gives the epoch in which this replica may serve reads: as the leader, or as a follower where the reader takes that.
-func (p *Partition) servingLocked(follower bool) (record.Epoch, error) {
+func (p *Partition) servingLocked(follower bool) (epoch record.Epoch, follows bool, err error) {
 	lead, err := p.leadingLocked()
 	switch {
 	case err == nil:
-		return lead.Epoch, nil
+		return lead.Epoch, false, nil
 	case follower && p.mu.follow != nil && !p.mu.closed && p.broker.MayServe():
-		return p.mu.follow.epoch, nil
+		return p.mu.follow.epoch, true, nil
 	}
-	return record.NoEpoch, err
+	return record.NoEpoch, false, err
+}
+
+// lacksLocked tells that the reader was further than this replica is.
+func (p *Partition) lacksLocked(req *ReadRequest) bool {
+	if req.Offset > p.mu.end {
+		return true
+	}
+	if req.LastFetchedEpoch == record.NoEpoch {
+		return false
+	}
+	epochs := p.log.Epochs() // the partition's table is a leader's, as of when it began
+	if len(epochs) == 0 || req.LastFetchedEpoch < epochs[0].Epoch {
+		epochs = record.MergeEpochs(p.mu.head.EpochChain, epochs)
+	}
+	e := p.epochEndAmong(epochs, req.LastFetchedEpoch)
+	return e.Epoch != req.LastFetchedEpoch || e.End < req.Offset
 }
 
 // ReadReplica finds an in-sync follower in a client's rack that has everything below an offset, for a client that would rather read
@@ -275,9 +296,11 @@ func (p *Partition) EndOffsetForEpoch(e, current record.Epoch) (EpochEnd, error)
 	return p.epochEndLocked(e), nil
 }
 
-func (p *Partition) epochEndLocked(e record.Epoch) EpochEnd {
+func (p *Partition) epochEndLocked(e record.Epoch) EpochEnd { return p.epochEndAmong(p.mu.epochs, e) }
+
+// epochEndAmong is epochEndLocked by another table.
+func (p *Partition) epochEndAmong(epochs []record.EpochStart, e record.Epoch) EpochEnd {
 	unknown := EpochEnd{Epoch: record.NoEpoch, End: record.NoOffset}
-	epochs := p.mu.epochs
 	if len(epochs) == 0 || e == record.NoEpoch {
 		return unknown
 	}

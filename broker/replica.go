@@ -16,6 +16,7 @@ type Replica struct {
 	Incarnation metadata.Incarnation
 	Store       metadata.UUID
 	Assigns     bool // it says by which assignment it holds what it does
+	Leaving     bool // its node is about to end
 }
 
 // follower is what a leader knows of one other replica in its epoch.
@@ -73,6 +74,7 @@ func (p *Partition) Acknowledge(req *ReadRequest) {
 		moved, chain = true, p.advanceLocked(lead)
 	}
 	_, wanted := p.wantedISRLocked(lead, p.broker.meta.Image(), now)
+	lead.tell()
 	p.mu.Unlock()
 	p.committed(lead, chain, moved)
 	if wanted {
@@ -140,13 +142,43 @@ func (p *Partition) wantedISRLocked(lead *leadership, img *metadata.Image, now t
 			c.Remove = append(c.Remove, m.Node)
 		}
 	}
-	for _, f := range lead.followers {
-		if add, ok := p.candidateLocked(lead, img, f); ok && !slices.Contains(c.Remove, f.Node) {
-			c.Add = append(c.Add, add)
+	for _, m := range lead.committed.Members {
+		// It goes on fetching until it is out: nobody waits for it in between, as everybody would for one that is just gone.
+		if p.broker.leavers.has(m.Node, m.Incarnation) && m.Node != lead.Node && !slices.Contains(c.Remove, m.Node) && spare(&c) {
+			c.Remove = append(c.Remove, m.Node)
 		}
 	}
+	p.addCandidatesLocked(lead, img, &c)
 	empties := len(c.From.ELR) > 0 && len(c.From.Members) >= c.MinISR
 	return c, len(c.Remove)+len(c.Add) > 0 || empties
+}
+
+// spare tells whether a change may take out one member more: as many as are needed stay.
+func spare(c *metadata.ISRChange) bool { return len(c.From.Members)-len(c.Remove) > c.MinISR }
+
+// addCandidatesLocked adds those that may enter the in-sync set, or be stamped anew in it. The change requires that the topic is the one by which
+// those who enter said that they are assigned: between that and the change each of them has kept what it holds (A21). Of several those
+// enter first who know the newest; the others say it anew.
+func (p *Partition) addCandidatesLocked(lead *leadership, img *metadata.Image, c *metadata.ISRChange) {
+	var entering []metadata.ISRMember
+	for _, f := range lead.followers {
+		add, ok := p.candidateLocked(lead, img, f)
+		if !ok || slices.Contains(c.Remove, f.Node) {
+			continue
+		}
+		if _, member := lead.committed.Member(f.Node); member || !f.Assigns {
+			c.Add = append(c.Add, add)
+			continue
+		}
+		switch {
+		case f.assigned == 0 || f.assigned < c.Topic:
+			continue // it takes itself for a member, or knows an older topic
+		case f.assigned > c.Topic:
+			entering, c.Topic = entering[:0], f.assigned
+		}
+		entering = append(entering, add)
+	}
+	c.Add = append(c.Add, entering...)
 }
 
 // goneLocked tells whether a member's registration ended. One that registered anew with the same disk is still a member: it has
@@ -199,7 +231,7 @@ func (p *Partition) laggingLocked(lead *leadership, n record.NodeID, now time.Ti
 // the beginning of this epoch, by a fetch of the very registration that enters (A8, A9).
 func (p *Partition) candidateLocked(lead *leadership, img *metadata.Image, f *follower) (metadata.ISRMember, bool) {
 	next := metadata.ISRMember{Node: f.Node, Incarnation: f.Incarnation, StoreID: f.Store}
-	if f.lost || f.unable || !slices.Contains(p.mu.replicas, f.Node) || f.end < max(p.mu.hw, lead.isr.EpochStart()) {
+	if f.lost || f.unable || p.broker.leavers.has(f.Node, f.Incarnation) || !slices.Contains(p.mu.replicas, f.Node) || f.end < max(p.mu.hw, lead.isr.EpochStart()) {
 		return next, false
 	}
 	b := img.Broker(f.Node)

@@ -18,11 +18,19 @@ import (
 	"github.com/varve/varve/tiering"
 )
 
-// keepRoles looks at the partitions that changed and gives each the role that the metadata says.
+// keepRoles looks at the partitions that changed and gives each the role that the metadata says. What has to be tried again is, a little
+// later; what changes meanwhile does not wait for that.
 func (b *Broker) keepRoles(ctx context.Context) error {
+	var again <-chan time.Time
 	for {
 		select {
 		case <-b.wake:
+		case <-again:
+			again = nil
+			for id := range b.again {
+				b.dirty.addPartition(id)
+			}
+			clear(b.again)
 		case <-ctx.Done():
 			return nil
 		}
@@ -30,11 +38,8 @@ func (b *Broker) keepRoles(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if retry {
-			if pause(ctx, retryPause) != nil {
-				return nil
-			}
-			b.kick()
+		if retry && again == nil {
+			again = time.After(retryPause)
 		}
 	}
 }
@@ -61,13 +66,13 @@ func (b *Broker) settleRoles(ctx context.Context) (retry bool, err error) {
 			delete(b.vacant, id)
 			if err := b.retire(ctx, id); err != nil {
 				b.log.Warn("cannot give up a partition yet", "partition", id, "error", err)
-				b.dirty.addPartition(id)
+				b.again[id] = struct{}{}
 				retry = true
 			}
 		default:
 			if moving {
 				b.moveWork.add(id)
-				b.dirty.addPartition(id)
+				b.again[id] = struct{}{}
 				retry = true
 			}
 			switch want, err := b.roleOf(img, topic, id); {
@@ -76,7 +81,7 @@ func (b *Broker) settleRoles(ctx context.Context) (retry bool, err error) {
 			case want == roleLead:
 				take = append(take, id)
 			case want == roleWait:
-				b.dirty.addPartition(id)
+				b.again[id] = struct{}{}
 				retry = true
 			}
 		}
@@ -88,7 +93,7 @@ func (b *Broker) settleRoles(ctx context.Context) (retry bool, err error) {
 	case !session.Alive():
 		// It may be sure of its lease again without having been lost, and then nothing else would bring these back.
 		for _, id := range take {
-			b.dirty.addPartition(id)
+			b.again[id] = struct{}{}
 		}
 		return retry || len(take) > 0, nil
 	}
@@ -98,7 +103,7 @@ func (b *Broker) settleRoles(ctx context.Context) (retry bool, err error) {
 			return false, err
 		}
 		for _, id := range again {
-			b.dirty.addPartition(id)
+			b.again[id] = struct{}{}
 			retry = true
 		}
 	}
@@ -143,12 +148,18 @@ func (b *Broker) toLookAt(image func() *metadata.Image) (img *metadata.Image, id
 }
 
 // leadsElsewhere tells whether a partition that is assigned to others still counts on this node: as its leader, until one of those
-// leads, since nobody takes over from a leader that is registered; or as a member of its in-sync set, until the leader has taken it out.
+// leads, since nobody takes over from a leader that is registered; or as one of its in-sync or eligible replicas, until it is none any more: it
+// may be the only one that has everything and is there.
 func (b *Broker) leadsElsewhere(img *metadata.Image, t *metadata.Topic, id record.PartitionID) bool {
 	session := b.session.Load()
 	state, ok := img.Partition(id)
 	return ok && session != nil && t != nil && !t.Deleting && int(id.Index) < len(t.Partitions) && !b.assigned(t, id.Index) &&
-		(state.Leader.Node == b.cfg.Node.Node && state.Leader.Incarnation == session.Incarnation() || b.isMember(&state.ISR))
+		(state.Leader.Node == b.cfg.Node.Node && state.Leader.Incarnation == session.Incarnation() || b.counts(&state.ISR))
+}
+
+// counts tells whether this node, with its disk, is one of the in-sync or eligible replicas.
+func (b *Broker) counts(s *metadata.ISRState) bool {
+	return b.isMember(s) || slices.Contains(s.ELR, metadata.ELRMember{Node: b.cfg.Node.Node, StoreID: b.cfg.Node.StoreID})
 }
 
 func (b *Broker) isMember(s *metadata.ISRState) bool {
@@ -181,7 +192,9 @@ func (b *Broker) takeOver(ctx context.Context, session *metadata.Session, ids []
 		}
 	}
 	ids = opened
-	got, err := b.meta.TakeOver(ctx, session, ids)
+	got, rest := b.handed(img, session, ids)
+	taken, err := b.meta.TakeOver(ctx, session, rest)
+	got = append(got, taken...)
 	var begun []*starting
 	won := make(map[record.PartitionID]bool, len(got))
 	for _, l := range got {
@@ -223,6 +236,20 @@ func (b *Broker) takeOver(ctx context.Context, session *metadata.Session, ids []
 		b.log.Warn("takeover to be tried again", "partitions", len(again), "error", err)
 	}
 	return again, nil
+}
+
+// handed are the leaderships that the image tells all of: others gave them to this node, in epochs of which it has not begun any. The rest has
+// to be taken, or looked at.
+func (b *Broker) handed(img *metadata.Image, session *metadata.Session, ids []record.PartitionID) (got []metadata.Leadership, rest []record.PartitionID) {
+	for _, id := range ids {
+		p, err := b.Partition(id)
+		if l, ok := img.Handed(session, id); ok && err == nil && l.Epoch > p.log.Meta().CurrentEpoch {
+			got = append(got, l)
+		} else {
+			rest = append(rest, id)
+		}
+	}
+	return got, rest
 }
 
 // repairToLead has the log made one that can lead. Whoever asks comes back for it.
@@ -517,18 +544,23 @@ func (l *leadership) assignedBy(rev metadata.Revision, replicas []record.NodeID)
 }
 
 // endLeading ends the leadership, if any: what waits gets err, and an append that is on its way stays of unknown outcome.
-func (p *Partition) endLeading(err error) {
+func (p *Partition) endLeading(err error) { p.endLeadership(nil, err) }
+
+// endLeadership is endLeading for one leadership: a later one that is in force by now does not end. Nil: any.
+func (p *Partition) endLeadership(only *leadership, err error) {
 	p.mu.Lock()
 	lead := p.mu.lead
-	if lead == nil {
+	if lead == nil || only != nil && only != lead {
 		p.mu.Unlock()
 		return
 	}
 	p.mu.lead = nil
-	ones, alls := lead.acksOne.takeAll(), lead.acksAll.takeAll()
+	ones, alls, held := lead.acksOne.takeAll(), lead.acksAll.takeAll(), lead.held.takeAll()
+	lead.tell()
 	archive := lead.archive
 	p.mu.Unlock()
 	p.broker.producers.Add(-int64(len(lead.producers.byID)))
+	decideAll(held, err)
 	decideAll(ones, err)
 	decideAll(alls, err)
 	p.notify()

@@ -23,7 +23,7 @@ const (
 	Elsewhere Standing = iota
 	// Serving: what is to be said is said at once.
 	Serving
-	// Late: by the metadata this node leads, and it does not serve yet.
+	// Late: by the metadata this node leads, and it does not serve, or not yet.
 	Late
 	// Behind: this node may have become the leader meanwhile, and its image does not tell.
 	Behind
@@ -38,7 +38,7 @@ type Need struct {
 // Standing tells whether a request for a partition should wait, and for a late role until when at most.
 func (b *Broker) Standing(id record.PartitionID, n Need) (Standing, time.Time) {
 	session := b.session.Load()
-	if session == nil || !session.Alive() || b.leaving.Load() {
+	if session == nil || !session.Alive() {
 		return Elsewhere, time.Time{}
 	}
 	b.mu.RLock()
@@ -50,6 +50,9 @@ func (b *Broker) Standing(id record.PartitionID, n Need) (Standing, time.Time) {
 		if standing, until, ok := p.standing(session, state.Leader.Epoch, n); ok {
 			return standing, until
 		}
+	}
+	if b.leaving.Load() {
+		return Elsewhere, time.Time{} // it gets nothing any more
 	}
 	topic := img.TopicByID(id.Topic)
 	switch {
@@ -75,6 +78,8 @@ func (p *Partition) standing(session *metadata.Session, epoch record.Epoch, n Ne
 		return Elsewhere, time.Time{}, false
 	case n.Epoch > lead.Epoch:
 		return Behind, time.Time{}, true
+	case lead.sealed && lead.holds:
+		return Late, time.Now().Add(handOverHold), true // in a moment it is known who leads
 	case n.Latest && !lead.isr.Known():
 		return Late, lead.began.Add(lateRole), true
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/varve/varve/broker/hotlog"
@@ -99,6 +98,5 @@ func (b *Broker) needed(ctx context.Context, id record.PartitionID) (bool, error
 		return true, nil
 	}
 	state, err := b.meta.ReadPartition(ctx, id)
-	me := metadata.ELRMember{Node: b.cfg.Node.Node, StoreID: b.cfg.Node.StoreID}
-	return b.isMember(&state.ISR) || slices.Contains(state.ISR.ELR, me), err
+	return b.counts(&state.ISR), err
 }

@@ -69,6 +69,9 @@ func (p *Partition) tierViewTo(ctx context.Context, end record.Offset) (*tiering
 	return v, nil
 }
 
+// Trouble tells while ReadCold waits whether the bucket fails or is slow.
+type Trouble = tiering.Trouble
+
 // readTier serves a plan from the bucket. again: what the plan was made from has changed, make another one.
 func (p *Partition) readTier(ctx context.Context, req *ReadRequest, res *ReadResult, plan readPlan) (again bool, err error) {
 	v, err := p.tierView(ctx)
@@ -76,7 +79,7 @@ func (p *Partition) readTier(ctx context.Context, req *ReadRequest, res *ReadRes
 		return false, err
 	}
 	got, err := p.broker.tier.Reader.Read(ctx, tiering.ReadRequest{
-		View: v, Offset: plan.from, Limit: plan.bound, MaxBytes: req.MaxBytes, FirstWhole: req.FirstWhole, Aborted: req.ReadCommitted, Buf: req.Buf,
+		View: v, Offset: plan.from, Limit: plan.bound, MaxBytes: req.MaxBytes, FirstWhole: req.FirstWhole, Aborted: req.ReadCommitted, Buf: req.Buf, Trouble: req.Trouble,
 	})
 	switch {
 	case errors.Is(err, tiering.ErrNotFound), errors.Is(err, tiering.ErrOutOfRange):

@@ -23,7 +23,7 @@ func (b *Broker) Why(id record.PartitionID) []string {
 		return []string{"this node knows no such partition"}
 	}
 	replicas := topic.Partitions[id.Index]
-	out := []string{whyLeader(img, replicas, &state)}
+	out := append([]string{whyLeader(img, replicas, &state)}, whyMoving(img, topic, id.Index, &state.ISR)...)
 	b.mu.RLock()
 	p := b.mu.partitions[id]
 	b.mu.RUnlock()
@@ -73,6 +73,51 @@ func whyLeader(img *metadata.Image, replicas []record.NodeID, s *metadata.Partit
 		return fmt.Sprintf("no leader: node %d is gone, node %s is about to take over", l.Node, strings.Join(may, " or "))
 	}
 	return fmt.Sprintf("no leader: of those that have everything %s", strings.Join(lost, ", "))
+}
+
+// whyMoving says where replicas are moving and what that waits for, nothing where they stay.
+func whyMoving(img *metadata.Image, t *metadata.Topic, index int32, s *metadata.ISRState) []string {
+	a, minISR := t.Assignment(index), t.Config.MinInSyncReplicas
+	if a.Move == nil {
+		return nil
+	}
+	var lacking []string
+	enter, leave := a.Awaits(s, minISR)
+	for _, n := range enter {
+		lacking = append(lacking, fmt.Sprintf("node %d%s to be in sync", n, whyAway(img, n)))
+	}
+	for _, n := range leave {
+		lacking = append(lacking, fmt.Sprintf("node %d to leave the in-sync set, where it is by an earlier assignment", n))
+	}
+	if next, ok := a.Step(s, minISR); ok {
+		for _, n := range next.Replicas {
+			if !slices.Contains(a.Replicas, n) && img.Broker(n) == nil {
+				lacking = append(lacking, fmt.Sprintf("node %d to be there", n))
+			}
+		}
+	}
+	what := fmt.Sprintf("replicas %v move to %v", a.Replicas, a.Move.Target)
+	if len(lacking) == 0 {
+		return []string{what + ": the next step is due"}
+	}
+	what += ": the move waits for " + strings.Join(lacking, ", ")
+	if !a.Move.Auto {
+		what += "; somebody asked for it, `varve reassign cancel` gives it up"
+	}
+	return []string{what}
+}
+
+// whyAway says what keeps a node from coming into sync, "" for nothing that is known.
+func whyAway(img *metadata.Image, n record.NodeID) string {
+	switch away, drains := img.Broker(n) == nil, img.Draining(n); {
+	case away && drains:
+		return " (away, drains)"
+	case away:
+		return " (away)"
+	case drains:
+		return " (drains)"
+	}
+	return ""
 }
 
 func whyNotPreferred(img *metadata.Image, n record.NodeID, s *metadata.ISRState) string {

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/varve/varve/metadata"
+	"github.com/varve/varve/record"
 )
 
 // TestWhyUnstable: a transaction that is open is named as what readers of committed data wait for.
@@ -54,5 +57,34 @@ func TestWhyEmpty(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect("empty: nothing below offset 3 is left", "sealed", "everything is in the bucket")
+	})
+}
+
+// TestWhyMoving: a move that stands still says what it waits for, and how it is given up if somebody asked for it.
+func TestWhyMoving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nil)
+		p := n.topic("t", nil)
+		o := startOther(t, n, p)
+		mark := func(change func(context.Context, record.NodeID) (metadata.Revision, error)) {
+			rev, err := change(t.Context(), 2)
+			check(t, err)
+			check(t, n.meta.WaitFor(t.Context(), rev))
+		}
+		mark(n.meta.Drain)
+		o.stop()
+		said := func(auto bool, want string) {
+			t.Helper()
+			move := metadata.Assignment{Replicas: []record.NodeID{testNode, 2}, Move: &metadata.Move{Target: []record.NodeID{2}, Origin: []record.NodeID{testNode}, Auto: auto}}
+			topic, err := n.meta.AlterAssignments(t.Context(), n.meta.Image().TopicByID(p.id.Topic), []metadata.AssignmentChange{{Next: move, ISR: o.state().ISR.Rev}})
+			check(t, err)
+			check(t, n.meta.WaitFor(t.Context(), topic.Rev))
+			if got := n.broker.Why(p.id); !slices.Contains(got, want) {
+				t.Errorf("want %q:\n%s", want, strings.Join(got, "\n"))
+			}
+		}
+		said(true, "replicas [1 2] move to [2]: the move waits for node 2 (away, drains) to be in sync")
+		mark(n.meta.Undrain)
+		said(false, "replicas [1 2] move to [2]: the move waits for node 2 (away) to be in sync; somebody asked for it, `varve reassign cancel` gives it up")
 	})
 }

@@ -58,6 +58,7 @@ func finishFetch(s *Server, ctx context.Context, c *call, a *answer) error {
 	f := newFetchRun(s, c, a, lease)
 	defer f.end()
 	if f.replica = replica; replica != nil {
+		s.broker.Heard(replica)
 		f.acknowledge()
 	}
 	if replica == nil {
@@ -233,6 +234,9 @@ func (f *fetchRun) encodePart(e *encoder, fp *fetchPart, named *leaders) {
 	fp.remember()
 	if fp.ref != nil && f.replica == nil {
 		fp.ref.metrics.fetched(code, r.size, r.cold)
+	}
+	if f.replica != nil {
+		f.s.metrics.copiedOut.Add(float64(r.size))
 	}
 	e.i32(fp.key.index)
 	e.i16(code.int16())

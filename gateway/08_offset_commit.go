@@ -166,7 +166,7 @@ func (s *Server) beginCommit(ctx context.Context, id string, who group.Committer
 		return func() error { return err }, func() bool { return true }
 	}
 	deadline := time.Now().Add(groupWait)
-	answer, err := tell(ctx, deadline, sh, func(now time.Time, reply func(error)) {
+	answer, err := tell(sh, func(now time.Time, reply func(error)) {
 		e := sh.groups[id]
 		if e == nil && who.Generation >= 0 {
 			reply(group.ErrNotFound)

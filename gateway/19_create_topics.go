@@ -155,12 +155,12 @@ func (s *Server) placeTopic(img *metadata.Image, t *kmsg.CreateTopicsRequestTopi
 	case replicas <= 0:
 		return refuse(codeInvalidReplicationFactor, "replication factor %d: it must be at least 1, or -1 for the default", replicas)
 	case len(nodes) == 0:
-		return refuse(codeInvalidReplicationFactor, "no broker is registered")
+		return refuse(codeInvalidReplicationFactor, "replication factor %d: %s", replicas, takers(img))
 	case int(replicas) > len(nodes) && s.cfg.ClampReplicationFactor:
-		s.log.Info("replication factor clamped to the number of brokers", "topic", t.Topic, "asked", replicas, "brokers", len(nodes))
+		s.log.Warn("replication factor clamped to the number of brokers", "topic", t.Topic, "asked", replicas, "brokers", len(nodes))
 		replicas = int16(len(nodes))
 	case int(replicas) > len(nodes):
-		return refuse(codeInvalidReplicationFactor, "replication factor %d: only %d brokers are registered", replicas, len(nodes))
+		return refuse(codeInvalidReplicationFactor, "replication factor %d: %s", replicas, takers(img))
 	}
 	p.replicas = replicas
 	if *placed == nil {

@@ -98,7 +98,7 @@ func placeMore(img *metadata.Image, topic *metadata.Topic, t *kmsg.CreatePartiti
 			replicas = max(1, min(replicas, len(nodes)))
 		}
 		if len(nodes) == 0 || replicas > len(nodes) {
-			return nil, refuse(codeInvalidReplicationFactor, "topic %q has %d replicas: only %d brokers are registered", t.Topic, replicas, len(nodes))
+			return nil, refuse(codeInvalidReplicationFactor, "topic %q has %d replicas: %s", t.Topic, replicas, takers(img))
 		}
 		return controller.Place(controller.Placement{
 			Nodes: nodes, Existing: topic.Partitions, Cluster: controller.Count(img), Partitions: int(add), Replicas: replicas,

@@ -27,8 +27,8 @@ func (s *Server) listPartitionReassignments(_ context.Context, r *Request) (kmsg
 		out := kmsg.NewListPartitionReassignmentsResponseTopic()
 		out.Topic = t.Name
 		for _, index := range partitions {
-			if m, moves := t.Moves[index]; moves {
-				out.Partitions = append(out.Partitions, movingPartition(index, &m))
+			if _, moves := t.Moves[index]; moves {
+				out.Partitions = append(out.Partitions, movingPartition(index, t.Assignment(index)))
 			}
 		}
 		if len(out.Partitions) > 0 {
@@ -51,10 +51,10 @@ func (s *Server) listPartitionReassignments(_ context.Context, r *Request) (kmsg
 
 // movingPartition is a move as Kafka's tools know it: the replicas are all that have to do with it, whether they are assigned by
 // now or not.
-func movingPartition(index int32, m *metadata.Move) kmsg.ListPartitionReassignmentsResponseTopicPartition {
+func movingPartition(index int32, a metadata.Assignment) kmsg.ListPartitionReassignmentsResponseTopicPartition {
 	p := kmsg.NewListPartitionReassignmentsResponseTopicPartition()
 	p.Partition = index
-	p.AddingReplicas, p.RemovingReplicas = nodeIDs(m.Adding()), nodeIDs(m.Removing())
-	p.Replicas = append(nodeIDs(m.Target), p.RemovingReplicas...)
+	p.AddingReplicas, p.RemovingReplicas = nodeIDs(a.Move.Adding()), nodeIDs(a.Removing())
+	p.Replicas = append(nodeIDs(a.Goal()), p.RemovingReplicas...)
 	return p
 }

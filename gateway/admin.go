@@ -233,6 +233,30 @@ func controllerOf(img *metadata.Image, listener string) record.NodeID {
 	return record.NoNode
 }
 
+// takers says how many brokers take new replicas, and which drain.
+func takers(img *metadata.Image) string {
+	var drains []string
+	free := 0
+	for _, n := range controller.Nodes(img) {
+		if n.Draining {
+			drains = append(drains, strconv.Itoa(int(n.ID)))
+		} else {
+			free++
+		}
+	}
+	takes, registered := fmt.Sprintf("%d brokers take", free), fmt.Sprintf("only %d brokers are registered", free)
+	if free == 1 {
+		takes, registered = "1 broker takes", "only 1 broker is registered"
+	}
+	switch len(drains) {
+	case 0:
+		return registered
+	case 1:
+		return fmt.Sprintf("%s new replicas (node %s drains)", takes, drains[0])
+	}
+	return fmt.Sprintf("%s new replicas (nodes %s drain)", takes, strings.Join(drains, ", "))
+}
+
 // duplicates are the names that occur more than once.
 func duplicates[T any, K cmp.Ordered](items []T, key func(*T) K) map[K]bool {
 	seen, twice := make(map[K]bool, len(items)), make(map[K]bool)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -240,6 +241,10 @@ func TestDrainingGetsNothing(t *testing.T) {
 			newTopic{name: "there", partitions: -1, rf: -1, assign: map[int32][]int32{0: {2}}})).(*kmsg.CreateTopicsResponse).Topics
 		if r[0].ErrorCode != 0 || r[0].ReplicationFactor != 1 || r[1].ErrorCode != 38 || r[2].ErrorCode != 39 {
 			t.Errorf("%+v", r)
+		}
+		const says = "1 broker takes new replicas (node 2 drains)"
+		if m := r[1].ErrorMessage; m == nil || !strings.Contains(*m, says) {
+			t.Errorf("too many replicas while node 2 drains: %v", m)
 		}
 		for i, replicas := range n.meta.Image().Topic("auto").Partitions {
 			if !slices.Equal(replicas, []record.NodeID{1}) {

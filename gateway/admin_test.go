@@ -186,7 +186,7 @@ func TestReplicationFactor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{gateway: Config{ClampReplicationFactor: true}})
 		r := n.dial().do(7, createRequest(false, newTopic{name: "t", partitions: 2, rf: 3})).(*kmsg.CreateTopicsResponse).Topics[0]
-		if r.ErrorCode != 0 || r.ReplicationFactor != 1 || n.log.count("replication factor clamped", "asked=3") != 1 {
+		if r.ErrorCode != 0 || r.ReplicationFactor != 1 || n.log.Count("level=WARN", "replication factor clamped", "asked=3") != 1 {
 			t.Errorf("clamped: %+v; log:\n%s", r, n.log)
 		}
 	})

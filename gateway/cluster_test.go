@@ -96,11 +96,30 @@ func (c *cluster) isr(n record.NodeID, id record.PartitionID) (members, eligible
 	return members, eligible
 }
 
+// awaitISR waits until a node's image, and the leader itself, have that in-sync set: the image may show a change before the leader has its outcome.
 func (c *cluster) awaitISR(n record.NodeID, id record.PartitionID, want ...record.NodeID) {
 	c.t.Helper()
 	c.await(fmt.Sprintf("%v to be in sync", want), func() bool {
-		in, _ := c.isr(n, id)
-		return slices.Equal(in, want)
+		if in, _ := c.isr(n, id); !slices.Equal(in, want) {
+			return false
+		}
+		state, _ := c.nodes[n].meta.Image().Partition(id)
+		leader := c.nodes[state.Leader.Node]
+		if leader == nil {
+			return true
+		}
+		p, err := leader.broker.Partition(id)
+		return err != nil || !p.Marks().Leading || p.Marks().InSync == len(want)
+	})
+}
+
+// awaitStamped waits until a node that registered anew is in sync under that registration: a leader may take it out in between.
+func (c *cluster) awaitStamped(n record.NodeID, id record.PartitionID, member record.NodeID, before metadata.Incarnation) {
+	c.t.Helper()
+	c.await(fmt.Sprintf("node %d to be in sync anew", member), func() bool {
+		state, _ := c.nodes[n].meta.Image().Partition(id)
+		m, in := state.ISR.Member(member)
+		return in && m.Incarnation > before
 	})
 }
 

@@ -40,6 +40,7 @@ type conn struct {
 	}
 	// mutedUntil, in nanoseconds since the server's start: until then nothing is read or answered. The writer sets it.
 	mutedUntil atomic.Int64
+	behind     chan struct{} // a token: a request has come since a fetch of a follower last looked
 	answered   chan struct{} // told by the writer when no call is open any more, if the reader asked
 	asked      atomic.Bool
 	alone      bool // of the reader only: nothing more is taken up until the last call is answered
@@ -104,6 +105,7 @@ func newConn(ctx context.Context, s *Server, nc net.Conn, listener string) *conn
 		peer:     nc.RemoteAddr().String(),
 		memory:   semaphore.NewWeighted(s.cfg.ConnectionMemory),
 		queue:    make(chan *call, maxPipelined),
+		behind:   make(chan struct{}, 1),
 		answered: make(chan struct{}, 1),
 	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
@@ -176,6 +178,10 @@ func (c *conn) read() error {
 		c.alone = c.s.quotas.alone(cl)
 		select {
 		case c.queue <- cl:
+			select {
+			case c.behind <- struct{}{}:
+			default:
+			}
 		case <-c.ctx.Done():
 			cl.keepFrame = true
 			c.finished(cl)

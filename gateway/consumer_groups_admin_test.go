@@ -222,7 +222,7 @@ func TestConsumerGroupTooLarge(t *testing.T) {
 				}
 			}
 		}
-		sh.inputs <- func(now time.Time) { // each of them would fit; all come before one is stored
+		check(t, sh.call(func(now time.Time) { // each of them would fit; all come before one is stored
 			for i := range 2 * members {
 				if i == members {
 					classic(now, "")
@@ -235,7 +235,7 @@ func TestConsumerGroupTooLarge(t *testing.T) {
 				})
 			}
 			classic(now, "classic")
-		}
+		}))
 		for range cap(codes) {
 			if code := <-codes; code != codeGroupMaxSizeReached || n.revisionOf("/group/") != 0 {
 				t.Fatalf("code %d", code)

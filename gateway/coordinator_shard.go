@@ -5,9 +5,7 @@ package gateway
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,22 +15,33 @@ import (
 	"github.com/varve/varve/metadata"
 )
 
-// shard is one term of coordinating a shard's groups: one goroutine, which alone touches them. Requests come as functions for
-// it to call. At most one transaction of a group is on its way, and what waits meanwhile goes into the next.
+// shard is one term of coordinating a shard's groups. Whoever has its turn alone touches them: a request in its own goroutine, since each
+// goroutine more on its way costs it a wake-up, the outcome of a transaction in that of the sender, and what comes by time in the shard's own. At
+// most one transaction of a group is on its way, and what waits meanwhile goes into the next.
 type shard struct {
 	c          *coordinators
 	co         metadata.Coordination
 	session    *metadata.Session
-	inputs     chan func(now time.Time)
 	loaded     atomic.Bool
+	waiting    atomic.Int32 // requests that wait for their turn
 	topicsGone chan struct{}
 	leave      chan struct{} // give it up in good order
 	over       chan struct{} // the term has ended
 	done       chan struct{} // nobody serves any more
 	leaveOnce  sync.Once
 	overOnce   sync.Once
+	// wake tells the shard's goroutine that something is new to it: an earlier deadline, a failure, or nothing left to write.
+	wake chan struct{}
 
-	// Of the shard's goroutine only:
+	turn sync.Mutex
+	// Of whoever has the turn only:
+	ctx     context.Context // of the term
+	again   sync.WaitGroup  // of what is sent again
+	refuses bool            // requests: the term is about to end
+	leaving bool            // in good order
+	failure error           // for which the term ends
+	ended   bool
+	alarm   time.Time // when the shard's goroutine looks again
 	groups  map[string]*groupEntry
 	timers  groupTimers
 	queue   []*groupEntry // with something to write, in order of arrival
@@ -40,7 +49,6 @@ type shard struct {
 	tokens  group.Token
 	commits int           // waiting
 	flying  []*groupBatch // on their way, of different groups
-	written chan writtenBatch
 	sweepAt time.Time
 	// stamped is the newest time that an offset of the shard was written with.
 	stamped metadata.UnixMillis
@@ -83,8 +91,8 @@ type offsetChunk struct {
 
 func newShard(c *coordinators, session *metadata.Session, co metadata.Coordination) *shard {
 	sh := &shard{
-		c: c, co: co, session: session, inputs: make(chan func(time.Time), maxShardInputs), topicsGone: make(chan struct{}, 1),
-		leave: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{}), written: make(chan writtenBatch, maxShardFlights),
+		c: c, co: co, session: session, topicsGone: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		leave: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{}),
 		groups: map[string]*groupEntry{}, waiters: map[group.Token]func(group.Output){},
 	}
 	sh.txns, sh.behind = newTxnTerm(sh), map[string]*behindGroup{}
@@ -105,10 +113,50 @@ func (sh *shard) serves() error {
 	return nil
 }
 
-// ask has fn called by the shard's goroutine and waits until it, or something later, replies. A shard that ends replies to nobody:
+// take gives the turn, unless the term has ended. Who has it gives it back soon, and waits for nothing.
+func (sh *shard) take() error {
+	sh.waiting.Add(1)
+	sh.turn.Lock()
+	sh.waiting.Add(-1)
+	if sh.refuses {
+		sh.turn.Unlock()
+		return errNotCoordinator
+	}
+	return nil
+}
+
+// give gives the turn back, with what there is to write on its way.
+func (sh *shard) give() {
+	if !sh.ended && sh.failure == nil {
+		sh.write()
+	}
+	wake := sh.failure != nil || sh.leaving && sh.idle() || sh.nextDeadline().Before(sh.alarm)
+	sh.turn.Unlock()
+	if wake {
+		select {
+		case sh.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// idle tells that there is nothing left to write.
+func (sh *shard) idle() bool { return len(sh.flying) == 0 && len(sh.queue) == 0 }
+
+// call has fn called with the turn, or gives an error.
+func (sh *shard) call(fn func(now time.Time)) error {
+	if err := sh.take(); err != nil {
+		return err
+	}
+	defer sh.give()
+	fn(time.Now())
+	return nil
+}
+
+// ask has fn called with the turn and waits until it, or something later, replies. A shard that ends replies to nobody:
 // whoever waits then is told to look for another coordinator.
 func ask[T any](ctx context.Context, sh *shard, fn func(now time.Time, reply func(T))) (T, error) {
-	answer, err := tell(ctx, time.Time{}, sh, fn)
+	answer, err := tell(sh, fn)
 	if err != nil {
 		var none T
 		return none, err
@@ -116,12 +164,11 @@ func ask[T any](ctx context.Context, sh *shard, fn func(now time.Time, reply fun
 	return hear(ctx, time.Time{}, sh, answer)
 }
 
-// tell is the first half of ask: it returns when fn is sure to be called, if the shard does not end before. What is told by one goroutine
-// comes in order. A deadline of zero is none.
-func tell[T any](ctx context.Context, deadline time.Time, sh *shard, fn func(now time.Time, reply func(T))) (<-chan T, error) {
+// tell is the first half of ask: fn has been called when it returns.
+func tell[T any](sh *shard, fn func(now time.Time, reply func(T))) (<-chan T, error) {
 	answer := make(chan T, 1)
 	told := time.Now()
-	input := func(now time.Time) {
+	return answer, sh.call(func(now time.Time) {
 		sh.c.metrics.queueTime.observe(now.Sub(told))
 		fn(now, func(v T) {
 			select {
@@ -129,25 +176,11 @@ func tell[T any](ctx context.Context, deadline time.Time, sh *shard, fn func(now
 			default: // a second answer must not stop the shard
 			}
 		})
-	}
-	select {
-	case sh.inputs <- input:
-		return answer, nil
-	default:
-	}
-	ctx, cancel := until(ctx, deadline)
-	defer cancel()
-	select {
-	case sh.inputs <- input:
-		return answer, nil
-	case <-sh.done:
-		return nil, errNotCoordinator
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+		sh.c.metrics.processingTime.observe(time.Since(now))
+	})
 }
 
-// hear is the second half of ask.
+// hear is the second half of ask. A deadline of zero is none.
 func hear[T any](ctx context.Context, deadline time.Time, sh *shard, answer <-chan T) (T, error) {
 	var none T
 	select {
@@ -178,22 +211,16 @@ func hear[T any](ctx context.Context, deadline time.Time, sh *shard, answer <-ch
 	}
 }
 
-func until(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
-	if deadline.IsZero() {
-		return ctx, func() {}
-	}
-	return context.WithDeadline(ctx, deadline)
-}
-
 // run serves the term until it ends. released: this node has given the shard up.
 func (sh *shard) run(ctx context.Context) (released bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	var writer sync.WaitGroup
-	defer writer.Wait()
+	var watcher sync.WaitGroup
+	defer watcher.Wait()
+	defer sh.again.Wait()
 	defer cancel()
 	defer close(sh.done)
 	watch := make(chan struct{})
-	writer.Go(func() {
+	watcher.Go(func() {
 		defer cancel()
 		leave := sh.leave
 		for {
@@ -214,7 +241,11 @@ func (sh *shard) run(ctx context.Context) (released bool, err error) {
 	})
 	defer close(watch)
 	defer sh.txns.end()
+	defer sh.finish()
+	sh.turn.Lock()
+	sh.ctx = ctx
 	err = sh.load(ctx)
+	sh.turn.Unlock()
 	if err == nil {
 		err = sh.txns.load(ctx)
 	}
@@ -226,7 +257,14 @@ func (sh *shard) run(ctx context.Context) (released bool, err error) {
 	}
 	sh.loaded.Store(true)
 	sh.txns.begin(ctx)
-	return sh.serve(ctx, &writer)
+	return sh.serve(ctx)
+}
+
+// finish ends the turns: from here on nothing is decided any more.
+func (sh *shard) finish() {
+	sh.turn.Lock()
+	defer sh.turn.Unlock()
+	sh.refuses, sh.ended = true, true
 }
 
 func isClosed(ch <-chan struct{}) bool {
@@ -241,6 +279,15 @@ func isClosed(ch <-chan struct{}) bool {
 // load takes up what is stored.
 func (sh *shard) load(ctx context.Context) error {
 	now := time.Now()
+	// Before the offsets: what is pending becomes one of them when its transaction ends, maybe now, and nothing new is pending before this shard serves.
+	pending, newest, err := sh.c.s.meta.PendingGroups(ctx, sh.co)
+	if err != nil {
+		return err
+	}
+	sh.stamped = max(sh.stamped, newest)
+	for _, id := range pending {
+		sh.behind[id] = new(behindGroup)
+	}
 	at, err := sh.c.s.meta.LoadShard(ctx, sh.co, func(st metadata.GroupState) error {
 		e := sh.entry(st.ID, now)
 		e.rev, e.pages = st.Rev, st.Pages
@@ -258,14 +305,6 @@ func (sh *shard) load(ctx context.Context) error {
 	// What the image does not show is gone only when the image is as new as what was loaded.
 	if err := sh.c.s.meta.WaitFor(ctx, at); err != nil {
 		return err
-	}
-	pending, newest, err := sh.c.s.meta.PendingGroups(ctx, sh.co)
-	if err != nil {
-		return err
-	}
-	sh.stamped = max(sh.stamped, newest)
-	for _, id := range pending {
-		sh.behind[id] = new(behindGroup)
 	}
 	for _, e := range sh.groups {
 		sh.schedule(e)
@@ -288,54 +327,38 @@ func (sh *shard) stamp(now time.Time, txn bool) metadata.UnixMillis {
 	return sh.stamped
 }
 
-func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bool, err error) {
+// serve does what comes by time until the term ends.
+func (sh *shard) serve(ctx context.Context) (released bool, err error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var alarm time.Time // what timer is set to
-	inputs, leave := sh.inputs, sh.leave
+	leave := sh.leave
 	var flushed <-chan time.Time
-	leaving := false
+	var alarm time.Time // what timer is set to
 	for {
-		sh.write(ctx)
-		if leaving && len(sh.flying) == 0 && len(sh.queue) == 0 {
+		at, left, failure := sh.look()
+		switch {
+		case failure != nil:
+			return false, failure // the shard is loaded anew
+		case left:
 			// With the metadata store away the outcome stays unknown, and the end of this node's registration gives the shard up.
 			rctx, cancel := context.WithTimeout(ctx, shardReleaseWait)
 			defer cancel()
 			err := sh.c.s.meta.ReleaseShard(rctx, sh.co)
 			return err == nil, err
-		}
-		if at := sh.nextDeadline(); at != alarm {
+		case at != alarm:
 			alarm = at
 			timer.Reset(time.Until(at))
 		}
 		select {
-		case fn := <-inputs:
-			began := time.Now()
-			fn(began)
-			sh.c.metrics.processingTime.observe(time.Since(began))
-		case res := <-sh.written:
-			switch err := res.Err; {
-			case err == nil:
-			case ctx.Err() != nil:
-				return false, nil
-			case errors.Is(err, metadata.ErrUnavailable) && !errors.Is(err, metadata.ErrUnknown):
-				sh.sendAgain(ctx, writer, res.batch)
-				continue
-			case !sh.setAside(res.batch, err):
-				return false, err // the shard is loaded anew
-			case res.batch.needed():
-				sh.send(ctx, res.batch)
-				continue
-			}
-			sh.flying = slices.DeleteFunc(sh.flying, func(b *groupBatch) bool { return b == res.batch })
-			sh.wrote(res.batch, res.Revision)
+		case <-sh.wake:
 		case <-timer.C:
 			alarm = time.Time{}
-			sh.tick(time.Now())
+			sh.own(func() { sh.tick(time.Now()) })
 		case <-sh.topicsGone:
-			sh.dropGoneTopics()
+			sh.own(sh.dropGoneTopics)
 		case <-leave:
-			leaving, inputs, leave = true, nil, nil
+			leave = nil
+			sh.own(func() { sh.refuses, sh.leaving = true, true })
 			t := time.NewTimer(shardFlush)
 			defer t.Stop()
 			flushed = t.C
@@ -345,6 +368,25 @@ func (sh *shard) serve(ctx context.Context, writer *sync.WaitGroup) (released bo
 			return false, nil
 		}
 	}
+}
+
+// own takes a turn of the shard's own goroutine, which looks afterwards.
+func (sh *shard) own(fn func()) {
+	sh.turn.Lock()
+	defer sh.turn.Unlock()
+	fn()
+}
+
+// look sends what there is to write, and tells when the shard's goroutine has to look again, whether a shard that is given up has written
+// everything, and for what the term has to end.
+func (sh *shard) look() (at time.Time, left bool, failure error) {
+	sh.turn.Lock()
+	defer sh.turn.Unlock()
+	if sh.failure == nil {
+		sh.write()
+	}
+	sh.alarm = sh.nextDeadline()
+	return sh.alarm, sh.leaving && sh.idle(), sh.failure
 }
 
 // entry finds a group or makes one, which is kept only if something comes of it.

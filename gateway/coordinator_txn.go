@@ -23,7 +23,7 @@ type groupWriter struct {
 	cancel context.CancelFunc
 	// flushed is how long transactions took.
 	flushed *latency
-	// work wakes the sender that stays when nothing waits. It has room for one.
+	// work wakes a sender that rests. It has room for all of them.
 	work chan struct{}
 
 	mu struct {
@@ -31,8 +31,8 @@ type groupWriter struct {
 		waiting []*shardWrite // in order of arrival
 		ops     int           // of all that wait
 		bytes   int
-		senders int  // that do not rest
-		resting bool // the one that stays
+		senders int // whose turn it is to send
+		resting int
 	}
 }
 
@@ -45,7 +45,7 @@ type shardWrite struct {
 }
 
 func newGroupWriter(meta *metadata.Store, slots *semaphore.Weighted) *groupWriter {
-	w := &groupWriter{meta: meta, slots: slots, work: make(chan struct{}, 1)}
+	w := &groupWriter{meta: meta, slots: slots, work: make(chan struct{}, maxRestingSenders)}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
@@ -64,15 +64,20 @@ func (w *groupWriter) submit(ctx context.Context, sc metadata.ShardChange, done 
 	defer w.mu.Unlock()
 	w.mu.waiting = append(w.mu.waiting, p)
 	w.mu.ops, w.mu.bytes = w.mu.ops+p.ops, w.mu.bytes+p.bytes
-	switch {
-	case !w.wantsSenderLocked():
-	case w.mu.resting:
-		w.mu.senders, w.mu.resting = w.mu.senders+1, false
-		w.work <- struct{}{}
-	default:
+	if w.wantsSenderLocked() {
 		w.mu.senders++
-		w.wg.Go(w.send)
+		w.startLocked()
 	}
+}
+
+// startLocked gives a goroutine the turn to send: a new one would have to grow its stack.
+func (w *groupWriter) startLocked() {
+	if w.mu.resting > 0 {
+		w.mu.resting--
+		w.work <- struct{}{}
+		return
+	}
+	w.wg.Go(w.send)
 }
 
 // wantsSenderLocked: one transaction is on its way, since two of half the size take the store longer. Further ones are sent when more waits
@@ -81,19 +86,18 @@ func (w *groupWriter) wantsSenderLocked() bool {
 	return w.mu.senders == 0 || w.mu.senders < maxJointWrites && (w.mu.ops > maxGroupTxnOps || w.mu.bytes > maxGroupTxnBytes)
 }
 
-// send sends transactions as long as something waits. One sender then stays for what comes next: a new goroutine would have to grow its stack.
+// send sends a transaction, passes the turn on, tells the shards, and rests until it is wanted again.
 func (w *groupWriter) send() {
 	for {
 		_ = w.slots.Acquire(context.Background(), 1) // it cannot fail; whoever holds a slot gives it back when its shards end
-		batch, rest := w.take()
-		if len(batch) > 0 {
-			w.execute(batch)
-		}
+		batch := w.take()
+		results := w.execute(batch)
 		w.slots.Release(1)
-		switch {
-		case len(batch) > 0:
-			continue
-		case !rest:
+		w.pass()
+		for i, r := range results {
+			batch[i].done(r)
+		}
+		if !w.rest() {
 			return
 		}
 		select {
@@ -104,8 +108,8 @@ func (w *groupWriter) send() {
 	}
 }
 
-// take gives what goes into the next transaction; nothing: the sender has to rest, or else to end.
-func (w *groupWriter) take() (batch []*shardWrite, rest bool) {
+// take gives what goes into the next transaction.
+func (w *groupWriter) take() (batch []*shardWrite) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ops, bytes := 0, 0
@@ -122,17 +126,37 @@ func (w *groupWriter) take() (batch []*shardWrite, rest bool) {
 			ops, bytes = ops+p.ops, bytes+p.bytes
 		}
 	}
-	if len(batch) == 0 {
-		w.mu.senders--
-		rest = !w.mu.resting
-		w.mu.resting = true
-	}
-	return batch, rest
+	return batch
 }
 
-// execute makes one transaction of the changes and tells their shards. A term that ends meanwhile does not end it: what a node sent in a term
-// that is over is decided by the store.
-func (w *groupWriter) execute(batch []*shardWrite) {
+// pass gives the turn to another sender if more waits: to tell the shards takes its time.
+func (w *groupWriter) pass() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.mu.waiting) > 0 {
+		w.startLocked()
+	} else {
+		w.mu.senders--
+	}
+}
+
+// rest tells a sender to wait for its next turn; false: enough others do.
+func (w *groupWriter) rest() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.resting == maxRestingSenders {
+		return false
+	}
+	w.mu.resting++
+	return true
+}
+
+// execute makes one transaction of the changes. A term that ends meanwhile does not end it: what a node sent in a term that is over is decided
+// by the store.
+func (w *groupWriter) execute(batch []*shardWrite) []metadata.ShardResult {
+	if len(batch) == 0 {
+		return nil
+	}
 	changes := make([]metadata.ShardChange, len(batch))
 	for i, p := range batch {
 		changes[i] = p.change
@@ -140,7 +164,5 @@ func (w *groupWriter) execute(batch []*shardWrite) {
 	began := time.Now()
 	results := w.meta.ChangeShards(w.ctx, changes)
 	w.flushed.observe(time.Since(began))
-	for i, r := range results {
-		batch[i].done(r)
-	}
+	return results
 }

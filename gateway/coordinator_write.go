@@ -3,11 +3,9 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/varve/varve/gateway/group"
@@ -92,7 +90,7 @@ func (sh *shard) admit(e *groupEntry, c *offsetChange) {
 }
 
 // write sends the next transaction, if anything waits.
-func (sh *shard) write(ctx context.Context) {
+func (sh *shard) write() {
 	for len(sh.flying) < maxShardFlights && len(sh.queue) > 0 {
 		b := sh.gather()
 		switch {
@@ -102,32 +100,48 @@ func (sh *shard) write(ctx context.Context) {
 			sh.wrote(b, 0) // only refused or empty changes: nothing is to be written
 		default:
 			sh.flying = append(sh.flying, b)
-			sh.send(ctx, b)
+			sh.send(b)
 		}
 	}
-}
-
-// writtenBatch is what became of a batch.
-type writtenBatch struct {
-	batch *groupBatch
-	metadata.ShardResult
 }
 
 func (b *groupBatch) needed() bool {
 	return slices.ContainsFunc(b.parts, func(p batchPart) bool { return p.state || p.deleted || len(p.chunks) > 0 })
 }
 
-// send has a batch written. written has room for each that is on its way.
-func (sh *shard) send(ctx context.Context, b *groupBatch) {
+// send has a batch written.
+func (sh *shard) send(b *groupBatch) {
 	change := metadata.ShardChange{Coordination: sh.co, Groups: b.changes}
-	sh.c.writer.submit(ctx, change, func(r metadata.ShardResult) { sh.written <- writtenBatch{b, r} })
+	sh.c.writer.submit(sh.ctx, change, func(r metadata.ShardResult) { sh.sent(b, r) })
+}
+
+// sent takes in what became of a batch. A term that has ended does not care: the next one loads what there is.
+func (sh *shard) sent(b *groupBatch, r metadata.ShardResult) {
+	sh.turn.Lock()
+	defer sh.give()
+	switch err := r.Err; {
+	case sh.ended, sh.ctx.Err() != nil:
+		return
+	case err == nil:
+	case errors.Is(err, metadata.ErrUnavailable) && !errors.Is(err, metadata.ErrUnknown):
+		sh.sendAgain(b)
+		return
+	case !sh.setAside(b, err):
+		sh.refuses, sh.failure = true, err
+		return
+	case b.needed():
+		sh.send(b)
+		return
+	}
+	sh.flying = slices.DeleteFunc(sh.flying, func(x *groupBatch) bool { return x == b })
+	sh.wrote(b, r.Revision)
 }
 
 // sendAgain sends what the store surely did not do, the same and after a pause: nothing else is decided on these groups meanwhile.
-func (sh *shard) sendAgain(ctx context.Context, writer *sync.WaitGroup, b *groupBatch) {
-	writer.Go(func() {
-		if pause(ctx, groupRetry) {
-			sh.send(ctx, b)
+func (sh *shard) sendAgain(b *groupBatch) {
+	sh.again.Go(func() {
+		if pause(sh.ctx, groupRetry) {
+			sh.send(b)
 		}
 	})
 }

@@ -5,6 +5,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -17,15 +18,22 @@ type coldReads struct {
 	f       *fetchRun
 	began   time.Time
 	cancel  context.CancelFunc
-	waiting []*fetchPart       // found cold in this pass
-	first   *fetchPart         // stood before everything that has data: gets its first batch whole, whatever the others bring
-	running map[*fetchPart]int // with the bytes set aside for each
-	done    chan struct{}      // one token: results are there
+	waiting []*fetchPart // found cold in this pass
+	first   *fetchPart   // stood before everything that has data: gets its first batch whole, whatever the others bring
+	running map[*fetchPart]*coldRead
+	started []*fetchPart  // in the order of their start
+	done    chan struct{} // one token: results are there
 	mu      struct {
 		sync.Mutex
 		results []coldResult
 		ended   bool
 	}
+}
+
+// coldRead is one read under way.
+type coldRead struct {
+	want    int // bytes set aside for it
+	trouble broker.Trouble
 }
 
 type coldResult struct {
@@ -60,7 +68,7 @@ func (c *coldReads) signal() <-chan struct{} {
 // queueCold notes that a part's data is in the bucket. It stays in front of the queue until it was read.
 func (f *fetchRun) queueCold(fp *fetchPart) {
 	if f.cold == nil {
-		f.cold = &coldReads{f: f, running: make(map[*fetchPart]int), done: make(chan struct{}, 1)}
+		f.cold = &coldReads{f: f, running: make(map[*fetchPart]*coldRead), done: make(chan struct{}, 1)}
 	}
 	if f.bytes == 0 && f.cold.first == nil {
 		f.cold.first = fp
@@ -103,11 +111,14 @@ func (c *coldReads) start(ctx context.Context) {
 		}
 		size := max(min(want, slabMax), minPooled)
 		f.a.budget += f.s.fetchMemory.take(int64(size), int64(size))
-		c.running[fp] = want
+		read := &coldRead{want: want}
+		c.running[fp] = read
+		c.started = append(c.started, fp)
 		f.left -= want
 		req := broker.ReadRequest{
 			Offset: fp.offset, MaxBytes: want, FirstWhole: f.bytes == 0 || fp == c.first, ReadCommitted: f.limits.readCommitted,
 			CurrentEpoch: fp.current, LastFetchedEpoch: fp.lastEpoch, AnyReplica: f.c.Version >= fetchPreferred,
+			Trouble: &read.trouble,
 		}
 		p, s := fp.p, f.s
 		f.a.c.cold.Go(func() {
@@ -163,10 +174,40 @@ func (f *fetchRun) takeCold() {
 	c.mu.results = nil
 	c.mu.Unlock()
 	for _, r := range results {
-		f.left += c.running[r.fp]
+		f.left += c.running[r.fp].want
+		if troubled := c.running[r.fp].trouble.Err(); troubled != nil && errors.Is(r.err, context.DeadlineExceeded) {
+			r.err = bucketFails(troubled)
+		}
 		delete(c.running, r.fp)
 		f.takeColdResult(r)
 	}
+}
+
+// bucketFails is the error of a read that did not come in time because the bucket fails, not because it is slow.
+func bucketFails(err error) error { return fmt.Errorf("%w: %v", broker.ErrStorage, err) }
+
+// refuseCold is refuse for a read from the bucket. That the bucket failed stays the answer to this request.
+func (f *fetchRun) refuseCold(fp *fetchPart, err error) {
+	f.refuse(fp, err)
+	fp.res.cold = fp.res.code == codeKafkaStorageError
+}
+
+// refuseTroubled answers, when the wait is over, those cold reads with an error whose tries the bucket has failed: a client that got nothing and no
+// error would take it that nothing is there yet. Those that are merely slow are in front of the queue next time.
+func (f *fetchRun) refuseTroubled() {
+	if f.cold == nil {
+		return
+	}
+	for _, fp := range f.cold.started {
+		read := f.cold.running[fp]
+		if read == nil || fp.removed {
+			continue
+		}
+		if err := read.trouble.Err(); err != nil {
+			f.refuseCold(fp, bucketFails(err))
+		}
+	}
+	f.requeueServed()
 }
 
 func (f *fetchRun) takeColdResult(r coldResult) {
@@ -180,7 +221,7 @@ func (f *fetchRun) takeColdResult(r coldResult) {
 		case r.err == nil, errors.Is(r.err, context.DeadlineExceeded), errors.Is(r.err, context.Canceled):
 			return // not in time: the part is in front of the queue
 		}
-		f.refuse(fp, r.err)
+		f.refuseCold(fp, r.err)
 		f.requeueServed()
 		return
 	}

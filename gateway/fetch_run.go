@@ -100,6 +100,7 @@ func (f *fetchRun) run(ctx context.Context) error {
 		f.startCold(ctx)
 		wait, until := f.waiting()
 		if !wait {
+			f.refuseTroubled()
 			return nil
 		}
 		f.lends = false // a parked fetch holds no file
@@ -137,7 +138,14 @@ func (f *fetchRun) waiting() (bool, time.Time) {
 // sleep waits for news, a cold read or the alarm. False: the connection is gone.
 func (f *fetchRun) sleep(ctx context.Context, alarm *time.Timer) bool {
 	defer f.c.waiting(f.c.clock())
+	var behind <-chan struct{}
+	if f.replica != nil {
+		behind = f.a.c.behind
+	}
 	select {
+	case <-behind:
+		// A follower that sends something more has more to ask for than what it waits for here. A token of this request itself is one too many.
+		f.must = len(f.a.c.queue) > 0
 	case <-f.set.wake:
 		if f.set.isClosed() {
 			f.must = true
@@ -181,6 +189,10 @@ func (f *fetchRun) readPart(fp *fetchPart) {
 	}
 	if f.cold.reads(fp) {
 		f.limited = append(f.limited, fp) // it comes by itself
+		return
+	}
+	if fp.turn == f.set.turn && fp.res.cold && fp.res.code != codeNone {
+		f.served = append(f.served, fp) // the bucket has failed it: to read it again in this request would hide that
 		return
 	}
 	if fp.turn == f.set.turn && fp.res.size > 0 {

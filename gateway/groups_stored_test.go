@@ -35,17 +35,17 @@ func TestClassicGroupTooLarge(t *testing.T) {
 			sh.stepped(e)
 		}
 		sync := func() error {
-			sh.inputs <- func(now time.Time) {
+			check(t, sh.call(func(now time.Time) {
 				e := sh.groups["g"]
 				e.g.Sync(now, &group.SyncRequest{Token: sh.wait(func(o group.Output) { syncs <- o }), MemberID: "a", Generation: 1, Assignments: map[string][]byte{"a": {1}}})
 				sh.stepped(e)
-			}
+			}))
 			return (<-syncs).Err
 		}
-		sh.inputs <- func(now time.Time) {
+		check(t, sh.call(func(now time.Time) {
 			join(now, "a")
 			join(now, "b")
-		}
+		}))
 		for range 2 {
 			if o := <-joins; !errors.Is(o.Err, group.ErrTooLarge) {
 				t.Fatalf("a join: %+v", o)

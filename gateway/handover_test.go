@@ -63,11 +63,74 @@ func TestMoveAwayFromLeader(t *testing.T) {
 		c.must(next, "b")
 		c.awaitISR(2, id, 2, 3)
 		c.await("node 1 to give its replica up", func() bool {
-			return c.nodes[1].log.count("partition removed") == 1
+			return c.nodes[1].log.Count("partition removed") == 1
 		})
 		c.awaitHeld(id, []string{"a", "b"}, 2, 3)
 		if in, _ := c.isr(2, id); slices.Contains(in, 1) {
 			t.Errorf("in sync: %v", in)
 		}
+	})
+}
+
+// TestMoveToWhatDrains: a leader whose replica is assigned to it no more hands over to one that drains where there is no other. Else it would
+// stay in sync, and a replica that leaves the draining node for it would wait for ever.
+func TestMoveToWhatDrains(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		id := c.topic("t", nil)
+		c.must(c.awaitLeader(id, 1), "a")
+		c.awaitISR(1, id, 1, 2, 3)
+		meta := c.nodes[3].meta
+		rev, err := meta.Drain(t.Context(), 2)
+		check(t, err)
+		check(t, c.nodes[1].meta.WaitFor(t.Context(), rev))
+		assign := func(next metadata.Assignment) {
+			topic, err := meta.ReadTopic(t.Context(), id.Topic)
+			check(t, err)
+			state, err := meta.ReadPartition(t.Context(), id)
+			check(t, err)
+			_, err = meta.AlterAssignments(t.Context(), topic, []metadata.AssignmentChange{{Next: next, ISR: state.ISR.Rev}})
+			check(t, err)
+		}
+		assign(metadata.Assignment{Replicas: []record.NodeID{2}})
+		c.must(c.awaitLeader(id, 2), "b")
+		c.awaitISR(2, id, 2)
+		back := metadata.Assignment{Replicas: []record.NodeID{2, 1}, Move: &metadata.Move{Target: []record.NodeID{1}, Origin: []record.NodeID{2}}}
+		assign(back)
+		c.awaitISR(2, id, 1, 2)
+		c.awaitHeld(id, []string{"a", "b"}, 1, 2)
+	})
+}
+
+// TestEligibleAndNotAssigned: a replica that was taken away while fewer were in sync than the minimum is eligible, and may be the only one left
+// that has everything. It leads when nobody else may, until those that are assigned have caught up, and only then gives its log up.
+func TestEligibleAndNotAssigned(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		id := c.topic("t", nil)
+		p := c.awaitLeader(id, 1)
+		c.must(p, "a")
+		c.awaitISR(1, id, 1, 2, 3)
+		c.nodes[3].stop()
+		c.awaitISR(1, id, 1, 2)
+		c.must(p, "b")
+		meta := c.nodes[2].meta
+		topic, err := meta.ReadTopic(t.Context(), id.Topic)
+		check(t, err)
+		state, err := meta.ReadPartition(t.Context(), id)
+		check(t, err)
+		_, err = meta.AlterAssignments(t.Context(), topic, []metadata.AssignmentChange{{Next: metadata.Assignment{Replicas: []record.NodeID{1, 3}}, ISR: state.ISR.Rev}})
+		check(t, err)
+		c.await("node 2 to be eligible only", func() bool {
+			in, eligible := c.isr(2, id)
+			return slices.Equal(in, []record.NodeID{1}) && slices.Equal(eligible, []record.NodeID{2})
+		})
+		c.nodes[1].stop()
+		c.awaitLeader(id, 2)
+		c.start(3)
+		p = c.awaitLeader(id, 3)
+		c.start(1)
+		c.awaitISR(3, id, 1, 3)
+		c.must(p, "c")
+		c.awaitHeld(id, []string{"a", "b", "c"}, 1, 3)
+		c.await("node 2 to give its replica up", func() bool { return c.nodes[2].log.Count("partition removed") == 1 })
 	})
 }

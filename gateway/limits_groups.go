@@ -17,8 +17,9 @@ const (
 	maxGroupWrites = 16
 	maxGroupReads  = 32
 	maxJointWrites = 4
-	// maxShardInputs bounds the requests that a shard has not looked at yet, maxWaitingCommits those that wait to be written.
-	maxShardInputs    = 256
+	// maxRestingSenders is how many goroutines stay for the next transaction: one sends while the other tells the shards what became of the last.
+	maxRestingSenders = 2
+	// maxWaitingCommits bounds the changes of offsets that wait to be written.
 	maxWaitingCommits = 4096
 	// maxShardFlights is how many batches of a shard, of different groups, may be on their way: with one, a commit that comes while another group
 	// is written misses the transaction after that too, which leaves at once, and with it wait the commits behind it on its connection.

@@ -17,6 +17,7 @@ type metrics struct {
 	topics      *topicMetricsSet
 	sessions    *sessionMetrics
 	fromFiles   prometheus.Counter
+	copiedOut   prometheus.Counter
 }
 
 type apiMetrics struct {
@@ -37,6 +38,7 @@ func newMetrics(r prometheus.Registerer, t *table) (*metrics, error) {
 		perAPI:      make(map[int16]*apiMetrics, len(t.rows)),
 		topics:      newTopicMetricsSet(),
 		sessions:    newSessionMetrics(),
+		copiedOut:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kafka_server_brokertopicmetrics_replicationbytesout_total", Help: "Bytes of batches given to followers."}),
 		fromFiles:   prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_fetch_sent_from_files_bytes_total", Help: "Bytes of fetch answers that the kernel sent from the hot log's files."}),
 	}
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kafka_network_requestmetrics_requests_total", Help: "Requests by API and version."}, []string{"request", "version"})
@@ -53,7 +55,7 @@ func newMetrics(r prometheus.Registerer, t *table) (*metrics, error) {
 		am.throttle = times.series("throttletimems", a.name)
 		m.perAPI[a.key] = am
 	}
-	all := append([]prometheus.Collector{m.connections, m.inFlight, m.fromFiles, requests, errs, times}, m.topics.collectors()...)
+	all := append([]prometheus.Collector{m.connections, m.inFlight, m.fromFiles, m.copiedOut, requests, errs, times}, m.topics.collectors()...)
 	for _, c := range append(all, m.sessions.collectors()...) {
 		if err := r.Register(c); err != nil {
 			return nil, err

@@ -189,7 +189,7 @@ func (m *groupMetrics) census() (all groupCount, active, loading, queued int) {
 			continue
 		}
 		active++
-		queued += len(sh.inputs)
+		queued += int(sh.waiting.Load())
 		n, err := ask(ctx, sh, func(_ time.Time, reply func(groupCount)) { reply(sh.count()) })
 		if err != nil {
 			continue

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"github.com/varve/varve/broker"
 	"github.com/varve/varve/broker/hotlog"
 	"github.com/varve/varve/internal/memnet"
+	"github.com/varve/varve/internal/testenv"
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/metadata/config"
 	"github.com/varve/varve/metadata/memory"
@@ -51,7 +51,7 @@ type node struct {
 	broker  *broker.Broker
 	server  *Server
 	store   *objstore.Faulty
-	log     *logBuffer
+	log     *testenv.Log
 	metrics *prometheus.Registry
 	stopGW  func() error
 	stop    func() // the whole node, cleanly
@@ -63,6 +63,7 @@ type nodeOptions struct {
 	static  map[string]string
 	tier    tiering.Config
 	memory  int64
+	retries bool   // requests of the bucket are tried again, as by a real node
 	disk    string // a directory on the disk; then clients come over TCP
 	peers   *peers // of a cluster of several nodes
 	id      record.NodeID
@@ -85,40 +86,6 @@ type peers struct {
 
 const interBrokerListener = "INTERNAL"
 
-// logBuffer keeps what was logged.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-// count tells how many logged lines hold every one of the words.
-func (l *logBuffer) count(words ...string) (n int) {
-lines:
-	for _, line := range strings.Split(l.String(), "\n") {
-		for _, w := range words {
-			if !strings.Contains(line, w) {
-				continue lines
-			}
-		}
-		if line != "" {
-			n++
-		}
-	}
-	return n
-}
-
 // startNode starts a node that ends with the test. It works inside a synctest bubble.
 func startNode(t testing.TB, o nodeOptions) *node {
 	t.Helper()
@@ -127,7 +94,7 @@ func startNode(t testing.TB, o nodeOptions) *node {
 		o.peers = newPeers()
 	}
 	host := fmt.Sprintf("node%d", o.id)
-	n := &node{t: t, net: o.peers.net, log: &logBuffer{}, metrics: prometheus.NewRegistry(), store: o.peers.store}
+	n := &node{t: t, net: o.peers.net, log: &testenv.Log{}, metrics: prometheus.NewRegistry(), store: o.peers.store}
 	logger := slog.New(slog.NewTextHandler(n.log, nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -164,8 +131,12 @@ func startNode(t testing.TB, o nodeOptions) *node {
 	check(t, err)
 	n.meta = meta
 	check(t, db.SetIdentity(meta.ClusterID(), int32(o.id)))
-	reader := tiering.NewReader(tiering.ReaderConfig{Logger: logger}, n.store)
-	archiver := tiering.NewArchiver(o.tier, n.store, meta)
+	bucket := objstore.Store(n.store)
+	if o.retries {
+		bucket = objstore.Retry(bucket, objstore.RetryOptions{})
+	}
+	reader := tiering.NewReader(tiering.ReaderConfig{Logger: logger}, bucket)
+	archiver := tiering.NewArchiver(o.tier, bucket, meta)
 	initial, err := config.ResolveBroker(o.static, nil, nil)
 	check(t, err)
 	info := metadata.BrokerInfo{Node: o.id, Rack: o.rack, Endpoints: []metadata.Endpoint{
@@ -174,7 +145,7 @@ func startNode(t testing.TB, o nodeOptions) *node {
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
 		return n.net.DialFunc(host)(ctx, "tcp", address)
 	}
-	n.broker, err = broker.New(broker.Config{Node: info, InterBroker: interBrokerListener, Dial: dial, Initial: initial, Logger: logger}, meta, []*hotlog.DB{db}, broker.Tier{Archiver: archiver, Reader: reader, Meta: meta})
+	n.broker, err = broker.New(broker.Config{Node: info, InterBroker: interBrokerListener, Dial: dial, Initial: initial, Logger: logger, Registerer: n.metrics}, meta, []*hotlog.DB{db}, broker.Tier{Archiver: archiver, Reader: reader, Meta: meta})
 	check(t, err)
 	o.gateway.NodeID, o.gateway.InterBroker, o.gateway.Logger, o.gateway.Registerer = o.id, interBrokerListener, logger, n.metrics
 	n.server, err = New(o.gateway, n.broker, meta, []Listener{

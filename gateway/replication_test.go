@@ -32,6 +32,11 @@ func TestReplication(t *testing.T) {
 		}
 		c.awaitISR(1, id, 1, 2, 3)
 		c.awaitHeld(id, want, 1, 2, 3)
+		const metric = "kafka_server_brokertopicmetrics_replicationbytes"
+		in, out := c.nodes[2].metric(metric+"in_total")+c.nodes[3].metric(metric+"in_total"), c.nodes[1].metric(metric+"out_total")
+		if in == 0 || in != out || c.nodes[1].metric(metric+"in_total") != 0 {
+			t.Errorf("the followers copied %v bytes, the leader gave %v", in, out)
+		}
 	})
 }
 
@@ -56,7 +61,7 @@ func TestOldLeaderTruncates(t *testing.T) {
 		c.isolate(1, false)
 		c.awaitISR(2, id, 1, 2, 3)
 		c.awaitHeld(id, []string{"kept", "new"}, 1, 2, 3)
-		if c.nodes[1].log.count("replica truncated") == 0 {
+		if c.nodes[1].log.Count("replica truncated") == 0 {
 			t.Error("the old leader's tail was never truncated: the test tests nothing")
 		}
 	})
@@ -113,10 +118,11 @@ func TestBelowMinISR(t *testing.T) {
 		p := c.awaitLeader(id, 1)
 		c.must(p, "a")
 		c.nodes[2].stop()
+		c.awaitISR(1, id, 1, 3) // of two that go at once the leader thinks that it is the one in trouble
 		c.nodes[3].stop()
 		c.await("one member and one eligible replica", func() bool {
-			in, eligible := c.isr(1, id)
-			return slices.Equal(in, []record.NodeID{1}) && len(eligible) >= 1
+			in, eligible := c.isr(1, id) // the image may tell before the leader has the outcome of its change
+			return slices.Equal(in, []record.NodeID{1}) && len(eligible) >= 1 && p.Marks().InSync == 1
 		})
 		before := p.Marks().HW
 		if _, err := c.produce(p, -1, "refused"); !errors.Is(err, broker.ErrNotEnoughReplicas) {
@@ -194,7 +200,7 @@ func TestStartsAtTier(t *testing.T) {
 		if m := q.Marks(); m.Local < 10 {
 			t.Errorf("the new replica holds offsets from %d on: it copied what is in the bucket", m.Local)
 		}
-		if c.nodes[3].log.count("replica starts at the end of the bucket") == 0 {
+		if c.nodes[3].log.Count("replica starts at the end of the bucket") == 0 {
 			t.Error("it never started at the end of the bucket: the test tests nothing")
 		}
 		if got := c.held(3, id); len(got) == 0 || got[0] != "old0" {
@@ -226,7 +232,7 @@ func TestEpochsBelowTheLogStart(t *testing.T) {
 		delete(c.peers.disks, 3)
 		c.start(3)
 		c.awaitISR(2, id, 1, 2, 3)
-		if c.nodes[3].log.count("replica starts at the end of the bucket") == 0 {
+		if c.nodes[3].log.Count("replica starts at the end of the bucket") == 0 {
 			t.Error("it never started at the log start: the test tests nothing")
 		}
 		c.nodes[1].stop()
@@ -327,6 +333,59 @@ func TestReadNearby(t *testing.T) {
 	})
 }
 
+// TestReadBeyondFollower: a follower that lacks what a client has read does not know whether that is anywhere. One that answered that the offset is out
+// of range, as of a node that came back with an empty disk and found no leader, would send the client back to the log start.
+func TestReadBeyondFollower(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		id := c.topic("t", nil)
+		c.must(c.awaitLeader(id, 1), "a", "b")
+		c.awaitHeld(id, []string{"a", "b"}, 2, 3)
+		ask := func(n record.NodeID, offset int64, last int32) Code {
+			nc, err := c.peers.net.Dial(context.Background(), "client", fmt.Sprintf("node%d:9092", n))
+			check(t, err)
+			defer nc.Close()
+			raw := &client{t: t, nc: nc, n: c.nodes[n], id: kmsg.StringPtr("test")}
+			req := fetchFor("", id.Topic, 0, offset, time.Second)
+			req.Topics[0].Partitions[0].LastFetchedEpoch = last
+			p := raw.do(13, req).(*kmsg.FetchResponse).Topics[0].Partitions[0]
+			if p.DivergingEpoch.Epoch != -1 {
+				t.Errorf("node %d says of offset %d, epoch %d, that its log parts at %+v", n, offset, last, p.DivergingEpoch)
+			}
+			return Code(p.ErrorCode)
+		}
+		for offset := range int64(2) {
+			if code := ask(3, offset, 0); code != codeNone {
+				t.Errorf("node 3 has everything and answers %d", code)
+			}
+		}
+		c.nodes[3].stop()
+		c.awaitISR(1, id, 1, 2)
+		delete(c.peers.disks, 3)
+		c.isolate(3, true)
+		c.start(3)
+		c.await("node 3 to follow", func() bool {
+			p, err := c.nodes[3].broker.Partition(id)
+			return err == nil && p.Follows()
+		})
+		for _, last := range []int32{-1, 0} {
+			if code := ask(3, 2, last); code != codeNotLeaderOrFollower {
+				t.Errorf("after epoch %d node 3, which has nothing, answers %d", last, code)
+			}
+		}
+		if code := ask(3, 0, 0); code != codeNotLeaderOrFollower {
+			t.Errorf("of the log start, after an epoch that it does not know, node 3 answers %d", code)
+		}
+		c.isolate(3, false)
+		c.awaitHeld(id, []string{"a", "b"}, 3)
+		if code := ask(3, 2, 0); code != codeNone {
+			t.Errorf("node 3 has everything again and answers %d", code)
+		}
+		if code := ask(1, 3, -1); code != codeOffsetOutOfRange {
+			t.Errorf("of an offset that is nowhere the leader answers %d", code)
+		}
+	})
+}
+
 // TestIdleFollowersStay: a partition that was idle for longer than replica.lag.time.max.ms has followers that lack nothing, also in the
 // moment after the next append.
 func TestIdleFollowersStay(t *testing.T) {
@@ -338,7 +397,7 @@ func TestIdleFollowersStay(t *testing.T) {
 		for i := range 20 {
 			c.must(p, fmt.Sprint(i))
 		}
-		if n := c.nodes[1].log.count("in-sync set changed"); n > 0 {
+		if n := c.nodes[1].log.Count("in-sync set changed"); n > 0 {
 			t.Errorf("the in-sync set changed %d times:\n%s", n, c.nodes[1].log)
 		}
 	})
@@ -421,11 +480,6 @@ func TestRegistersAnew(t *testing.T) {
 		c.awaitISR(1, id, 1, 2, 3)
 		was := c.nodes[1].meta.Image().Broker(3).Incarnation
 		c.unregister(3)
-		c.await("node 3 to register anew", func() bool { b := c.nodes[1].meta.Image().Broker(3); return b != nil && b.Incarnation != was })
-		c.await("node 3 to be in sync under it", func() bool {
-			state, _ := c.nodes[1].meta.Image().Partition(id)
-			m, in := state.ISR.Member(3)
-			return in && m.Incarnation != was
-		})
+		c.awaitStamped(1, id, 3, was)
 	})
 }

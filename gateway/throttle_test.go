@@ -510,7 +510,7 @@ func TestConnectionsPerAddress(t *testing.T) {
 		second.do(0, req)
 		_ = n.dial().nc.SetReadDeadline(time.Now().Add(time.Second))
 		synctest.Wait()
-		if n.log.count("connection refused", "from there") != 1 {
+		if n.log.Count("connection refused", "from there") != 1 {
 			t.Errorf("log:\n%s", n.log)
 		}
 		check(t, first.nc.Close())

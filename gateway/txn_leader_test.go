@@ -364,7 +364,7 @@ func TestMarkerLostWithItsLeader(t *testing.T) {
 		c.isolate(1, false)
 		c.awaitISR(2, id, 1, 2, 3)
 		c.awaitCommitted(id, []string{"new"}, 3, 1, 2, 3)
-		if c.nodes[1].log.count("replica truncated") == 0 {
+		if c.nodes[1].log.Count("replica truncated") == 0 {
 			t.Error("the old leader's marker was never truncated: the test tests nothing")
 		}
 	})

@@ -214,8 +214,7 @@ type behindGroup struct {
 
 // pended remembers that a transaction writes the group's offsets.
 func (sh *shard) pended(id string) {
-	select {
-	case sh.inputs <- func(now time.Time) {
+	_ = sh.call(func(now time.Time) { // a term that ends decides nothing more
 		if len(sh.behind) == 0 {
 			sh.refreshAt = now.Add(pendingRefresh)
 		}
@@ -223,9 +222,7 @@ func (sh *shard) pended(id string) {
 			sh.behind[id] = new(behindGroup)
 		}
 		sh.behind[id].pended++
-	}:
-	case <-sh.done:
-	}
+	})
 }
 
 // hold lets a change wait until the group's offsets are read: decided on old ones it would fail.
@@ -259,8 +256,7 @@ func (sh *shard) reread(id string, b *behindGroup) {
 		if err == nil {
 			chunks, err = sh.c.s.meta.ReadOffsets(ctx, sh.co, id, nil)
 		}
-		select {
-		case sh.inputs <- func(now time.Time) {
+		_ = sh.call(func(now time.Time) {
 			b.reading = false
 			if err == nil && !sh.caughtUp(now, id, chunks) {
 				sh.refreshAt = now.Add(groupRetry)
@@ -274,9 +270,7 @@ func (sh *shard) reread(id string, b *behindGroup) {
 			for _, c := range waiting {
 				sh.admit(sh.entry(id, now), c)
 			}
-		}:
-		case <-sh.txns.ctx.Done():
-		}
+		})
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/varve/varve/gateway/txn"
 	"github.com/varve/varve/metadata"
+	"github.com/varve/varve/metadata/memory"
 )
 
 // txnOffsetStories are what becomes of a partition's offset between transactions of producers a and b, plain commits (p), deletions of the
@@ -70,7 +72,7 @@ func TestOrderOfOffsetsOutlivesCoordinator(t *testing.T) {
 		f.prepare()
 		ahead, err := n.server.groups.find("g")
 		check(t, err)
-		ahead.inputs <- func(now time.Time) { ahead.stamped = metadata.MillisOf(now.Add(time.Hour)) }
+		check(t, ahead.call(func(now time.Time) { ahead.stamped = metadata.MillisOf(now.Add(time.Hour)) }))
 		f.begin("new", txn.Bumping)
 		f.must("pend", f.commitOffset(txnCommitAdds, "g", nil))
 		n.loseShard("g")
@@ -78,6 +80,49 @@ func TestOrderOfOffsetsOutlivesCoordinator(t *testing.T) {
 		check(t, codeError(commitCode(f.do(f.c, pipedCommit, commitOf("g", 5)))))
 		f.must("end", f.end(endTxnBumps, true, nil).ErrorCode)
 		if got := f.committed("g"); got != "=5" {
+			t.Errorf("the offset is %s", got)
+		}
+	})
+}
+
+// TestOrderOfOffsetsEndedWhileLoading: so does one whose clock is behind, and which loads while a transaction ends: its offset is pending no more, or
+// not committed yet, whenever one looks once.
+func TestOrderOfOffsetsEndedWhileLoading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "3"}}).coordinating()
+		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f.prepare()
+		ahead, err := n.server.groups.find("g")
+		check(t, err)
+		check(t, ahead.call(func(now time.Time) { ahead.stamped = metadata.MillisOf(now.Add(time.Hour)) }))
+		begin := func() { // a transaction whose coordinator is not the shard that loads
+			for f.begin("new", txn.Bumping); metadata.ShardOf(f.id, n.meta.Image().Shards()) == ahead.co.Shard; f.begin("new", txn.Bumping) {
+			}
+		}
+		begin()
+		f.must("pend", f.commitOffset(txnCommitAdds, "g", nil))
+
+		reached, ended := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		n.kv.SetFaults(memory.Faults{Txn: func(t metadata.Txn) memory.Outcome {
+			if len(t.Then) == 1 && t.Then[0].Kind == metadata.OpGet && strings.HasSuffix(t.Then[0].Key, fmt.Sprintf("/gpend/%d/", ahead.co.Shard)) {
+				once.Do(func() { close(reached) })
+				<-ended
+			}
+			return memory.Outcome{}
+		}})
+		n.loseShard("g")
+		<-reached
+		f.must("end", f.end(endTxnBumps, true, nil).ErrorCode)
+		n.await("the transaction to be over", func() bool { return f.state() == "CompleteCommit" })
+		close(ended)
+		n.kv.SetFaults(memory.Faults{})
+		n.await("the shard to be served again", func() bool { sh, err := n.server.groups.find("g"); return err == nil && sh != ahead })
+
+		begin()
+		f.must("pend", f.commitOffset(txnCommitAdds, "g", func(r *kmsg.TxnOffsetCommitRequest) { r.Topics[0].Partitions[0].Offset = 20 }))
+		f.must("end", f.end(endTxnBumps, true, nil).ErrorCode)
+		if got := f.committed("g"); got != "=20" {
 			t.Errorf("the offset is %s", got)
 		}
 	})

@@ -54,7 +54,7 @@ func TestUncleanTruncates(t *testing.T) {
 		c.must(p, "new")
 		c.awaitHeld(id, []string{"kept", "new"}, 1, 2, 3)
 		for _, n := range []record.NodeID{2, 3} {
-			if c.nodes[n].log.count("replica truncated", "to=1") == 0 {
+			if c.nodes[n].log.Count("replica truncated", "to=1") == 0 {
 				t.Errorf("node %d never truncated below what it knew to be committed: the test tests nothing", n)
 			}
 			c.nodes[n].stop()
@@ -81,7 +81,7 @@ func TestUncleanBelowTheTier(t *testing.T) {
 		c.start(1)
 		c.electUncleanly(1, id)
 		p = c.awaitLeader(id, 1)
-		if c.nodes[1].log.count("replica starts at the end of the bucket", "start=3") == 0 {
+		if c.nodes[1].log.Count("replica starts at the end of the bucket", "start=3") == 0 {
 			t.Error("it did not start at the end of the bucket: the test tests nothing")
 		}
 		c.start(2)
@@ -117,7 +117,7 @@ func TestUncleanPartsFromTheTier(t *testing.T) {
 		time.Sleep(time.Second)
 		c.electUncleanly(1, id)
 		p = c.awaitLeader(id, 1)
-		if c.nodes[1].log.count("replica starts at the end of the bucket", "had=4", "start=2") == 0 {
+		if c.nodes[1].log.Count("replica starts at the end of the bucket", "had=4", "start=2") == 0 {
 			t.Error("it did not start at the end of the bucket: the test tests nothing")
 		}
 		c.start(2)
@@ -154,5 +154,68 @@ func TestEpochWithoutRecord(t *testing.T) {
 		c.awaitISR(1, id, 1, 2)
 		c.must(p, "b")
 		c.awaitHeld(id, []string{"a", "tail", "b"}, 1, 2)
+	})
+}
+
+// givenUp makes a partition of which "a", "b" and "c" are in the bucket, led by node 1, which was elected uncleanly. Node 2 comes back, apart from
+// the others. What it has acknowledged above "a" was given up; its log is trimmed by what the bucket holds since before any leader tells it so.
+func (c *cluster) givenUp() record.PartitionID {
+	c.t.Helper()
+	id := c.topic("t", map[string]string{"segment.ms": "20000", "local.retention.ms": "0", "min.insync.replicas": "1"})
+	c.must(c.awaitLeader(id, 1), "a")
+	p := c.awaitLeader(id, c.leaveBehind(id))
+	for _, v := range []string{"w", "x", "y", "z"} {
+		c.must(p, v)
+		time.Sleep(2 * time.Second) // the high watermark is noted beside a batch, now and then
+	}
+	if m := p.Marks(); m.TieredEnd > 1 || m.HW != 5 {
+		c.t.Fatalf("what is to be given up is in the bucket already: %+v", m)
+	}
+	c.nodes[3].stop()
+	c.nodes[2].stop()
+	c.start(1)
+	c.electUncleanly(1, id)
+	p = c.awaitLeader(id, 1)
+	c.must(p, "b")
+	c.must(p, "c")
+	c.await("all to be in the bucket", func() bool { return p.Marks().TieredEnd == 3 })
+	c.isolate(2, true)
+	c.start(2)
+	c.await("node 2 to trim", func() bool {
+		p, err := c.nodes[2].broker.Partition(id)
+		return err == nil && p.Marks().Local == 3
+	})
+	return id
+}
+
+// TestUncleanBelowTheTrim: one whose log was given up even below where it begins by now begins anew where the bucket ends, and is in sync
+// again.
+func TestUncleanBelowTheTrim(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		id := c.givenUp()
+		c.isolate(2, false)
+		c.start(3)
+		c.awaitISR(1, id, 1, 2, 3)
+		c.must(c.awaitLeader(id, 1), "d")
+		c.awaitHeld(id, []string{"a", "b", "c", "d"}, 1, 2, 3)
+	})
+}
+
+// TestUncleanAboveTheTrim: elected uncleanly itself, it does not go on with what is left of that log either: it does not continue what is in
+// the bucket, though nothing of it lies below.
+func TestUncleanAboveTheTrim(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		id := c.givenUp()
+		c.nodes[1].stop()
+		c.isolate(2, false)
+		c.electUncleanly(2, id)
+		p := c.awaitLeader(id, 2)
+		if at, err := c.produce(p, 1, "d"); at != 3 || err != nil {
+			t.Errorf("the next record is at %d, want 3: %v", at, err)
+		}
+		c.start(1)
+		c.start(3)
+		c.awaitISR(2, id, 1, 2, 3)
+		c.awaitHeld(id, []string{"a", "b", "c"}, 1, 2, 3)
 	})
 }

@@ -231,7 +231,7 @@ func TestBadInputCloses(t *testing.T) {
 					t.Fatalf("read %d bytes, %v; want a closed connection", m, err)
 				}
 				synctest.Wait()
-				if got := n.log.count("connection closed", "peer=client:", tc.reason); got != 1 {
+				if got := n.log.Count("connection closed", "peer=client:", tc.reason); got != 1 {
 					t.Errorf("%d lines name peer and reason, want 1; log:\n%s", got, n.log)
 				}
 			})

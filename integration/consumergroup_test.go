@@ -82,11 +82,12 @@ type member struct {
 	mu   sync.Mutex
 	has  map[int32]bool
 	read int
+	seen map[place]bool
 }
 
 func startMember(t testing.TB, bootstrap, topic, group string, opts ...kgo.Opt) *member {
 	t.Helper()
-	m := &member{has: map[int32]bool{}}
+	m := &member{has: map[int32]bool{}, seen: map[place]bool{}}
 	hold := func(list []int32, mine bool) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -112,9 +113,10 @@ func startMember(t testing.TB, bootstrap, topic, group string, opts ...kgo.Opt) 
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			n := m.PollFetches(ctx).NumRecords()
+			fetched := m.PollFetches(ctx)
 			m.mu.Lock()
-			m.read += n
+			m.read += fetched.NumRecords()
+			fetched.EachRecord(func(r *kgo.Record) { m.seen[place{r.Partition, r.Offset}] = true })
 			m.mu.Unlock()
 		}
 	}()
@@ -126,6 +128,12 @@ func (m *member) consumed() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.read
+}
+
+func (m *member) hasRead(partition int32, offset int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen[place{partition, offset}]
 }
 
 func (m *member) holds() (list []int32) {
@@ -144,7 +152,7 @@ type groupMember interface {
 }
 
 // sharing tells whether each of the members has some of the partitions, and all together each once.
-func sharing(partitions int, members ...groupMember) bool {
+func sharing(partitions int, members ...interface{ holds() []int32 }) bool {
 	var all []int32
 	for _, m := range members {
 		h := m.holds()

@@ -4,6 +4,8 @@ package integration
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -48,6 +50,16 @@ func client(t testing.TB, bootstrap string, opts ...kgo.Opt) *kgo.Client {
 	}
 	t.Cleanup(c.Close)
 	return c
+}
+
+// tokenFile makes the file of a secret for --http-token-file.
+func tokenFile(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(harness.TempDir(t, "token"), "token")
+	if err := os.WriteFile(file, []byte("secret of a test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 func createTopic(t testing.TB, c *kgo.Client, topic string, partitions int32, configs map[string]string) {

@@ -34,7 +34,8 @@ func (m *many) client() *kgo.Client {
 			seeds = append(seeds, n.Bootstrap())
 		}
 	}
-	return client(m.t, "", kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(m.total()+1))
+	return client(m.t, "", kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.MaxBufferedRecords(m.total()+1),
+		kgo.ProducerBatchCompression(kgo.NoCompression()))
 }
 
 // settle waits until the record of every partition is in the bucket, which takes a file and some transactions for each: what follows is rest.

@@ -29,9 +29,7 @@ func threeNodes(t *testing.T, etcd *harness.Etcd, bucket string, args ...string)
 	t.Helper()
 	var nodes []*harness.Node
 	for id := 1; id <= 3; id++ {
-		n := harness.NewNode(t, harness.NodeConfig{
-			ID: id, Peers: true, Lease: lease, Etcd: etcd.URL(), Bucket: "file://" + bucket, Args: args, Set: []string{"varve.segment.max.ms=1000"},
-		})
+		n := memberNode(t, id, etcd, bucket, args...)
 		n.Launch()
 		nodes = append(nodes, n)
 	}
@@ -39,6 +37,14 @@ func threeNodes(t *testing.T, etcd *harness.Etcd, bucket string, args ...string)
 		n.AwaitReady()
 	}
 	return nodes
+}
+
+// memberNode is one node of several, not started.
+func memberNode(t *testing.T, id int, etcd *harness.Etcd, bucket string, args ...string) *harness.Node {
+	t.Helper()
+	return harness.NewNode(t, harness.NodeConfig{
+		ID: id, Peers: true, Lease: lease, Etcd: etcd.URL(), Bucket: "file://" + bucket, Args: args, Set: []string{"varve.segment.max.ms=1000"},
+	})
 }
 
 func replicated(t *testing.T, c *kgo.Client, topic string, partitions int32, configs map[string]string) {

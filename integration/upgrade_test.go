@@ -4,8 +4,6 @@ package integration
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -58,10 +56,7 @@ func TestRollingUpgrade(t *testing.T) {
 	t.Parallel() // nearly all of it is waiting
 	etcd, bucket := harness.StartEtcd(t), harness.TempDir(t, "bucket")
 	r := &rolling{t: t, old: harness.Varve(t), next: harness.NextVarve(t), load: newTally("rolled")}
-	r.token = filepath.Join(harness.TempDir(t, "token"), "token")
-	if err := os.WriteFile(r.token, []byte("secret of the upgrade test\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	r.token = tokenFile(t)
 	r.nodes = threeNodes(t, etcd, bucket, "--http-token-file", r.token)
 	open := func() *kgo.Client {
 		return client(t, "", kgo.SeedBrokers(r.nodes[0].Bootstrap(), r.nodes[1].Bootstrap(), r.nodes[2].Bootstrap()))

@@ -38,8 +38,8 @@ func (t *Topic) Assignment(index int32) Assignment {
 // Adding are the replicas that a move brings, whether they are assigned already or not.
 func (m *Move) Adding() []record.NodeID { return without(m.Target, m.Origin) }
 
-// Removing are the replicas that a move takes away.
-func (m *Move) Removing() []record.NodeID { return without(m.Origin, m.Target) }
+// Removing are the replicas that a move takes away: those from before, and those brought for an earlier target that are needed yet.
+func (a Assignment) Removing() []record.NodeID { return without(a.Replicas, a.Goal()) }
 
 func without(nodes, other []record.NodeID) []record.NodeID {
 	var out []record.NodeID
@@ -88,37 +88,85 @@ func (a Assignment) Reassign(target []record.NodeID) Assignment {
 // Cancel gives a move up: the replicas are those from before.
 func (a Assignment) Cancel() Assignment { return Assignment{Replicas: a.origin()} }
 
-// Step is the next step of a move; false: it has to wait, or there is none. One replica is added at a time, when the one before has
-// come into the in-sync set, and never one that is still in the set from before; once all of the target are in sync it replaces the
-// origin (faults A21). A partition that never had a
-// leader is empty everywhere, so nothing has to be waited for.
-func (a Assignment) Step(isr *ISRState) (Assignment, bool) {
+// Step is the next step of a move; false: it has to wait (Awaits says for whom), or there is none. One replica is added at a time, when
+// the one before has come into the in-sync set, and never one that is still in the set from before; in the end the target replaces the
+// origin (faults A21). What was brought for another target goes as soon as it is not needed. A partition that never had a leader is empty
+// everywhere, so nothing has to be waited for. minISR is the topic's min.insync.replicas, whatever the number of replicas.
+func (a Assignment) Step(isr *ISRState, minISR int) (Assignment, bool) {
 	if a.Move == nil {
 		return a, false
 	}
-	inSync := func(n record.NodeID) bool { _, ok := isr.Member(n); return ok }
+	done := Assignment{Replicas: a.Move.Target}
 	if isr.Rev == 0 {
-		return Assignment{Replicas: a.Move.Target}, true
+		return done, true
 	}
-	for _, n := range without(a.Replicas, a.Move.Origin) {
-		if !inSync(n) {
+	if lighter := a.wanted(); a.Drops(lighter) && lighter.Keeps(isr) && a.LeavesEnough(lighter, isr, minISR) {
+		return lighter, true
+	}
+	if len(isr.outOf(a.added())) > 0 {
+		return a, false
+	}
+	if next := without(a.Move.Target, a.Replicas); len(next) > 0 {
+		// One in sync is that by an earlier assignment: it may have given up its log already, and must not count again. The others first: it may
+		// lead, and hands over to them.
+		may := isr.outOf(next)
+		if len(may) == 0 {
 			return a, false
 		}
+		return Assignment{Replicas: append(slices.Clone(a.Replicas), may[0]), Move: a.Move}, true
 	}
-	for _, n := range a.Move.Target {
-		if !slices.Contains(a.Replicas, n) {
-			if inSync(n) {
-				return a, false // from an earlier assignment: it may have given up its log already, and must not count again
-			}
-			return Assignment{Replicas: append(slices.Clone(a.Replicas), n), Move: a.Move}, true
-		}
+	if a.mayEnd(isr, minISR) {
+		return done, true
 	}
-	for _, n := range a.Move.Target {
-		if !inSync(n) {
-			return a, false
-		}
+	return a, false
+}
+
+// wanted is the move without what was brought for an earlier target, and stayed because it was needed.
+func (a Assignment) wanted() Assignment {
+	other := without(a.Replicas, append(slices.Clone(a.Move.Origin), a.Move.Target...))
+	return Assignment{Replicas: without(a.Replicas, other), Move: a.Move}
+}
+
+// added are the replicas that a move has brought so far for its target.
+func (a Assignment) added() []record.NodeID {
+	return without(a.Move.Adding(), without(a.Move.Target, a.Replicas))
+}
+
+// mayEnd tells whether a move all of whose replicas are there, and the new ones in sync, may end. Where nothing goes, or the whole target is
+// in sync, it may. Else who is of the target and away must not hold up what others have taken over: it may end with as many in sync as there
+// would be without the move, unless it takes one away that is in sync and leaves fewer than the minimum. Then acks=all would be refused, and of
+// what was acknowledged before there would be fewer copies than the minimum promises. While an eligible replica is noted, all of the target
+// have to be in sync.
+func (a Assignment) mayEnd(isr *ISRState, minISR int) bool {
+	done := Assignment{Replicas: a.Move.Target}
+	stay, before := isr.among(done.Replicas), isr.among(a.Move.Origin)
+	switch {
+	case stay == len(done.Replicas), !a.Drops(done):
+		return true
+	case len(isr.ELR) > 0, stay == 0, stay < before:
+		return false
 	}
-	return Assignment{Replicas: a.Move.Target}, true
+	return a.LeavesEnough(done, isr, minISR)
+}
+
+// LeavesEnough tells whether a change takes none away that is in sync, or leaves at least the minimum.
+func (a Assignment) LeavesEnough(next Assignment, isr *ISRState, minISR int) bool {
+	return isr.among(without(a.Replicas, next.Replicas)) == 0 || isr.among(next.Replicas) >= min(minISR, len(next.Goal()))
+}
+
+// Awaits are the nodes that have to come into sync, or those that have to leave the in-sync set first, before a move goes on; none if it
+// goes on.
+func (a Assignment) Awaits(isr *ISRState, minISR int) (enter, leave []record.NodeID) {
+	if _, ok := a.Step(isr, minISR); ok || a.Move == nil {
+		return nil, nil
+	}
+	if enter = isr.outOf(a.added()); len(enter) > 0 {
+		return enter, nil
+	}
+	if next := without(a.Move.Target, a.Replicas); len(next) > 0 {
+		return nil, next[:1]
+	}
+	return isr.outOf(a.Move.Target), nil
 }
 
 // Drops tells whether a change takes replicas away.
@@ -239,7 +287,7 @@ func (s *Store) reassignSome(ctx context.Context, id record.TopicID, wanted []Re
 					return nil, 0, err
 				}
 			}
-			next, err := reassigned(t, &w, &isr, o)
+			next, err := reassigned(t, &w, &isr, s.minISR(t, len(w.Target)), o)
 			if results[i] = err; err == nil {
 				changes = append(changes, AssignmentChange{Partition: w.Partition, Next: next, ISR: isr.Rev})
 				explicit = explicit || w.Target != nil && len(w.Target) != len(t.Assignment(w.Partition).origin())
@@ -264,7 +312,7 @@ func (s *Store) reassignSome(ctx context.Context, id record.TopicID, wanted []Re
 }
 
 // reassigned is what one reassignment makes of a partition.
-func reassigned(t *Topic, w *Reassignment, isr *ISRState, o ReassignOptions) (next Assignment, err error) {
+func reassigned(t *Topic, w *Reassignment, isr *ISRState, minISR int, o ReassignOptions) (next Assignment, err error) {
 	if w.Partition < 0 || int(w.Partition) >= len(t.Partitions) {
 		return next, fmt.Errorf("partition %d of topic %s: %w", w.Partition, t.Name, ErrUnknownPartition)
 	}
@@ -279,7 +327,7 @@ func reassigned(t *Topic, w *Reassignment, isr *ISRState, o ReassignOptions) (ne
 	default:
 		next = now.Reassign(w.Target)
 		if slices.Equal(next.Replicas, now.Replicas) {
-			next, _ = next.Step(isr)
+			next, _ = next.Step(isr, minISR)
 		}
 	}
 	if now.Drops(next) && !next.Keeps(isr) {

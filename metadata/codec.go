@@ -258,6 +258,7 @@ type (
 	nodeStoreJSON struct {
 		StoreID string `json:"storeId"`
 		Boots   uint64 `json:"boots"`
+		Stamp   uint64 `json:"stamp,omitempty"`
 	}
 	genJSON struct {
 		ClusterID string `json:"clusterId"`

@@ -16,6 +16,8 @@ const (
 	takeoverBatch = 16
 	// takeoverParallel is how many of those are on their way at once.
 	takeoverParallel = 4
+	// leaderBatch is how many in-sync sets, or leaders, their leaders change in one transaction. Each needs three compares or so.
+	leaderBatch = 30
 	// MaxAssignmentChanges is how many partitions of a topic change their assignment in one transaction. Each may need a compare.
 	MaxAssignmentChanges = 90
 	// dropBatch is how many entries leave the manifest in one transaction; each needs two compares or operations.

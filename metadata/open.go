@@ -49,6 +49,12 @@ func Examine(ctx context.Context, kv KV, o Options) error {
 	return s.judgeIdentity(found)
 }
 
+// MayBegin tells why a store that is still to be made may not be the cluster's: others know one already.
+func MayBegin(o Options) error {
+	s := Store{opts: o.withDefaults()}
+	return s.mayMint()
+}
+
 func newStore(kv KV, o Options) (*Store, error) {
 	o = o.withDefaults()
 	if o.LeaseTTL < minLeaseTTL {
@@ -134,7 +140,8 @@ func (s *Store) mayMint() error {
 	o := &s.opts
 	switch {
 	case o.BucketClusterID != "":
-		return fmt.Errorf("%w but the bucket holds cluster %q (id %s): run \"varve restore\", or point --etcd at the cluster's etcd",
+		return fmt.Errorf("%w but the bucket holds cluster %q (id %s): use the etcd that the cluster has; if it is lost, restore one from a backup "+
+			"and run \"varve restore --reconcile\" (docs/operations.md); for a new cluster take another prefix in --bucket",
 			ErrEtcdEmpty, o.ClusterName, o.BucketClusterID)
 	case o.DataClusterID != "":
 		return fmt.Errorf("%w: the data directory belongs to cluster %s, but etcd and the bucket hold no cluster %q: check --etcd, --bucket and --cluster, or use an empty --data directory",

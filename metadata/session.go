@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -261,8 +262,9 @@ func (s *Store) unregister(ctx context.Context, kv *KeyValue) error {
 	return nil
 }
 
-// RegisterNode records how often each of this node's data directories was opened. suspect[i] tells that directory i is an older
-// image of itself: etcd has seen it opened at least as often. The owner moves its content aside and takes a new store id.
+// RegisterNode records how often each of this node's data directories was opened, and its stamp. suspect[i] tells that directory i is an older
+// image of itself: etcd has heard of a higher stamp, or has seen it opened at least as often. What is known of it stays as it was, so that it is
+// suspect however often it is opened. The owner moves its content aside and takes a new store id.
 func (s *Store) RegisterNode(ctx context.Context, stores []StoreBoots) (suspect []bool, err error) {
 	key := s.keys.node(s.opts.NodeID)
 	for range maxConflicts {
@@ -289,7 +291,7 @@ func (s *Store) RegisterNode(ctx context.Context, stores []StoreBoots) (suspect 
 			s.mu.Lock()
 			for i, st := range stores {
 				if !suspect[i] {
-					s.mu.recorded[st] = true
+					s.mu.recorded[StoreBoots{StoreID: st.StoreID, Boots: st.Boots}] = true
 				}
 			}
 			s.mu.Unlock()
@@ -311,16 +313,18 @@ func (s *Store) mergeStores(known nodeJSON, stores []StoreBoots) (next nodeJSON,
 	for i, st := range stores {
 		id := st.StoreID.String()
 		mine[id] = true
-		boots := st.Boots
+		now := nodeStoreJSON{StoreID: id, Boots: st.Boots, Stamp: st.Stamp}
 		for _, k := range known.Stores {
-			if k.StoreID == id && k.Boots >= boots {
-				// The same number is fine when this very process recorded it.
-				suspect[i] = k.Boots > boots || !s.mu.recorded[st]
-				boots = k.Boots
+			if k.StoreID != id {
+				continue
+			}
+			// The same number of boots is fine when this very process recorded it.
+			if k.Stamp > st.Stamp || k.Boots > st.Boots || k.Boots == st.Boots && !s.mu.recorded[StoreBoots{StoreID: st.StoreID, Boots: st.Boots}] {
+				suspect[i], now = true, k
 			}
 		}
-		changed = changed || !slicesHasStore(known.Stores, id, boots)
-		next.Stores = append(next.Stores, nodeStoreJSON{StoreID: id, Boots: boots})
+		changed = changed || !slices.Contains(known.Stores, now)
+		next.Stores = append(next.Stores, now)
 	}
 	for _, k := range known.Stores {
 		if !mine[k.StoreID] && len(next.Stores) < maxStoresPerNode {
@@ -330,33 +334,20 @@ func (s *Store) mergeStores(known nodeJSON, stores []StoreBoots) (next nodeJSON,
 	return next, suspect, changed
 }
 
-func slicesHasStore(stores []nodeStoreJSON, id string, boots uint64) bool {
-	for _, k := range stores {
-		if k.StoreID == id && k.Boots == boots {
-			return true
-		}
-	}
-	return false
-}
-
 // Elect takes, or finds held, a role for this node; a role ends with the session of its holder. Its key goes with the holder's lease, which
 // may outlive the session: a holder that registered anew, or whose registration is gone, holds it no more.
 func (s *Store) Elect(ctx context.Context, x *Session, role string) (mine bool, err error) {
 	key := s.keys.role(role)
-	found, _, err := s.readKeys(ctx, key)
+	r, at, err := s.readRole(ctx, key)
 	if err != nil {
 		return false, err
 	}
 	c := newChange("taking the role %s", role)
-	if kv, there := found[key]; there {
-		var r roleJSON
-		if err := decodeJSON("role", kv.Value, &r); err != nil {
-			return false, err
-		}
+	if at != 0 {
 		if r.Node == x.node && r.Incarnation == x.incarnation {
 			return true, nil
 		}
-		c.unchanged(key, kv.ModRevision, errTaken)
+		c.unchanged(key, at, errTaken)
 		c.created(s.keys.broker(r.Node), NotEqual, int64(r.Incarnation), errTaken)
 	} else {
 		c.created(key, Equal, 0, errTaken)
@@ -368,6 +359,29 @@ func (s *Store) Elect(ctx context.Context, x *Session, role string) (mine bool, 
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// Holder is the node that holds a role, NoNode when nobody does.
+func (s *Store) Holder(ctx context.Context, role string) (record.NodeID, error) {
+	r, at, err := s.readRole(ctx, s.keys.role(role))
+	if err != nil || at == 0 {
+		return record.NoNode, err
+	}
+	// The key may outlive the registration it was taken under, as in Elect.
+	if b := s.Image().Broker(r.Node); b == nil || b.Incarnation != r.Incarnation {
+		return record.NoNode, nil
+	}
+	return r.Node, nil
+}
+
+// readRole reads who took a role, and as of which revision: 0, nobody did.
+func (s *Store) readRole(ctx context.Context, key string) (r roleJSON, at Revision, err error) {
+	found, _, err := s.readKeys(ctx, key)
+	kv, there := found[key]
+	if err != nil || !there {
+		return r, 0, err
+	}
+	return r, kv.ModRevision, decodeJSON("role", kv.Value, &r)
 }
 
 var errTaken = errors.New("taken")

@@ -71,10 +71,11 @@ func (b *Broker) Endpoint(listener string) (Endpoint, bool) {
 	return Endpoint{}, false
 }
 
-// StoreBoots says how often a data directory was opened.
+// StoreBoots says how often a data directory was opened, and its stamp: a number that its owner raises there first and then tells etcd.
 type StoreBoots struct {
 	StoreID UUID
 	Boots   uint64
+	Stamp   uint64
 }
 
 // LeaderState is a partition's leader key. Rev is the token that fences the leader; 0 means that there was never one.
@@ -118,6 +119,19 @@ func (s *ISRState) Member(n record.NodeID) (ISRMember, bool) {
 	}
 	return ISRMember{}, false
 }
+
+// outOf are those of the nodes that are not members.
+func (s *ISRState) outOf(nodes []record.NodeID) (out []record.NodeID) {
+	for _, n := range nodes {
+		if _, ok := s.Member(n); !ok {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// among is how many of the nodes are members.
+func (s *ISRState) among(nodes []record.NodeID) int { return len(nodes) - len(s.outOf(nodes)) }
 
 // Head is a partition's manifest head. It is immutable.
 type Head struct {

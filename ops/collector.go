@@ -19,7 +19,8 @@ type Source interface {
 // ReplicaCounts are Kafka's ReplicaManager metrics.
 type ReplicaCounts struct {
 	Partitions, Leaders, UnderReplicated, UnderMinISR, AtMinISR, Offline, Reassigning, ProducerIDs int
-	LateTxns                                                                                       int // partitions with a transaction that is open for too long
+	LateTxns                                                                                       int   // partitions with a transaction that is open for too long
+	MaxLag                                                                                         int64 // of the replicas that follow, in records
 	ISRShrinks, ISRExpands                                                                         uint64
 }
 
@@ -35,6 +36,8 @@ type PartitionRow struct {
 	Topic               string
 	Partition           int32
 	Leads               bool // this node leads it
+	Follows             bool
+	Lag                 int64 // of a follower, in records
 	Leader              int32
 	UnderReplicated     bool
 	LogStart, LogEnd    int64
@@ -60,7 +63,7 @@ type nodeMetric struct {
 type partitionDescs struct {
 	size, logStart, logEnd, segments         *prometheus.Desc
 	current, oldest, leader, underReplicated *prometheus.Desc
-	partitions                               *prometheus.Desc
+	partitions, lag                          *prometheus.Desc
 }
 
 // NewCollector returns the collector of one node; register it once.
@@ -79,6 +82,7 @@ func NewCollector(source Source) prometheus.Collector {
 		oldest:          desc("kafka_topic_partition_oldest_offset", "First offset of the log; told by the leader.", tp),
 		leader:          desc("kafka_topic_partition_leader", "Node id of the leader; told by the leader.", tp),
 		underReplicated: desc("kafka_topic_partition_under_replicated_partition", "1 when a replica is not in sync; told by the leader.", tp),
+		lag:             desc("kafka_server_fetcherlagmetrics_consumerlag", "Records up to the leader's high watermark that a follower lacks; told by the follower.", tp),
 		partitions:      desc("kafka_topic_partitions", "Number of partitions; told by the leader of partition 0.", []string{"topic"}),
 	}
 	return c
@@ -104,6 +108,7 @@ func nodeMetrics() []nodeMetric {
 		gauge(rm+"partitionswithlatetransactionscount", "Led partitions with a transaction open for twice transaction.max.timeout.ms.", func(r *ReplicaCounts, _ *ControllerCounts) float64 { return float64(r.LateTxns) }),
 		counter(rm+"isrshrinks_total", "Replicas taken out of the ISR by this node.", func(r *ReplicaCounts, _ *ControllerCounts) float64 { return float64(r.ISRShrinks) }),
 		counter(rm+"isrexpands_total", "Replicas put into the ISR by this node.", func(r *ReplicaCounts, _ *ControllerCounts) float64 { return float64(r.ISRExpands) }),
+		gauge("kafka_server_replicafetchermanager_maxlag", "Most records that a follower here lacks up to its leader's high watermark.", func(r *ReplicaCounts, _ *ControllerCounts) float64 { return float64(r.MaxLag) }),
 		gauge(kc+"activecontrollercount", "1 on the node that runs the controller.", func(_ *ReplicaCounts, c *ControllerCounts) float64 { return boolean(c.Active) }),
 		gauge(kc+"offlinepartitionscount", "Partitions without a leader.", func(_ *ReplicaCounts, c *ControllerCounts) float64 { return float64(c.OfflinePartitions) }),
 		gauge(kc+"globalpartitioncount", "Partitions in the cluster.", func(_ *ReplicaCounts, c *ControllerCounts) float64 { return float64(c.Partitions) }),
@@ -111,7 +116,7 @@ func nodeMetrics() []nodeMetric {
 		gauge(kc+"activebrokercount", "Registered brokers.", func(_ *ReplicaCounts, c *ControllerCounts) float64 { return float64(c.Brokers) }),
 		gauge(kc+"fencedbrokercount", "Known brokers that are not registered.", func(_ *ReplicaCounts, c *ControllerCounts) float64 { return float64(c.Fenced) }),
 		gauge(kc+"preferredreplicaimbalancecount", "Partitions not led by their first replica.", func(_ *ReplicaCounts, c *ControllerCounts) float64 { return float64(c.PreferredImbalance) }),
-		counter("kafka_controller_controllerstats_uncleanleaderelections_total", "Leaders elected from outside the ISR.", func(_ *ReplicaCounts, c *ControllerCounts) float64 { return float64(c.UncleanElections) }),
+		counter("kafka_controller_controllerstats_uncleanleaderelections_total", "Leaders elected from outside the ISR by the controller, where unclean.leader.election.enable lets it; varve elect is not counted.", func(_ *ReplicaCounts, c *ControllerCounts) float64 { return float64(c.UncleanElections) }),
 		gauge("kafka_brokers", "Registered brokers.", func(_ *ReplicaCounts, c *ControllerCounts) float64 { return float64(c.Brokers) }),
 	}
 }
@@ -122,7 +127,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- m.desc
 	}
 	p := &c.parts
-	for _, d := range []*prometheus.Desc{p.size, p.logStart, p.logEnd, p.segments, p.current, p.oldest, p.leader, p.underReplicated, p.partitions} {
+	for _, d := range []*prometheus.Desc{p.size, p.logStart, p.logEnd, p.segments, p.current, p.oldest, p.leader, p.underReplicated, p.partitions, p.lag} {
 		ch <- d
 	}
 }
@@ -145,6 +150,9 @@ func (c *collector) partition(ch chan<- prometheus.Metric, row *PartitionRow) {
 	gauge(c.parts.logStart, float64(row.LogStart), row.Topic, n)
 	gauge(c.parts.logEnd, float64(row.LogEnd), row.Topic, n)
 	gauge(c.parts.segments, float64(row.TierSegments), row.Topic, n)
+	if row.Follows {
+		gauge(c.parts.lag, float64(row.Lag), row.Topic, n)
+	}
 	if !row.Leads { // one voice per partition, so that a sum over nodes is right
 		return
 	}

@@ -14,7 +14,7 @@ import (
 type fakeSource struct{ rows []PartitionRow }
 
 func (f fakeSource) Replicas() ReplicaCounts {
-	return ReplicaCounts{Partitions: 2, Leaders: 1, UnderReplicated: 1, ISRShrinks: 4, LateTxns: 3}
+	return ReplicaCounts{Partitions: 2, Leaders: 1, UnderReplicated: 1, ISRShrinks: 4, LateTxns: 3, MaxLag: 7}
 }
 func (f fakeSource) Controller() ControllerCounts {
 	return ControllerCounts{Active: true, Topics: 1, Partitions: 2, Brokers: 3}
@@ -41,7 +41,7 @@ func scrape(t *testing.T, c prometheus.Collector) string {
 func TestCollector(t *testing.T) {
 	text := scrape(t, NewCollector(fakeSource{rows: []PartitionRow{
 		{Topic: "logs", Partition: 0, Leads: true, Leader: 1, LogStart: 5, LogEnd: 12, HighWatermark: 10, HotBytes: 100, TierBytes: 900, TierSegments: 2, TopicPartitions: 2},
-		{Topic: "logs", Partition: 1, Leader: 2, LogStart: 1, LogEnd: 3, HighWatermark: 3, HotBytes: 7},
+		{Topic: "logs", Partition: 1, Leader: 2, Follows: true, Lag: 7, LogStart: 1, LogEnd: 3, HighWatermark: 3, HotBytes: 7},
 	}}))
 	for _, want := range []string{
 		"kafka_log_log_size{partition=\"0\",topic=\"logs\"} 1000", "kafka_log_log_size{partition=\"1\",topic=\"logs\"} 7",
@@ -49,6 +49,7 @@ func TestCollector(t *testing.T) {
 		"kafka_log_log_numlogsegments{partition=\"0\",topic=\"logs\"} 2",
 		"kafka_topic_partition_current_offset{partition=\"0\",topic=\"logs\"} 10", "kafka_topic_partition_oldest_offset{partition=\"0\",topic=\"logs\"} 5",
 		"kafka_topic_partition_leader{partition=\"0\",topic=\"logs\"} 1", "kafka_topic_partitions{topic=\"logs\"} 2",
+		"kafka_server_replicafetchermanager_maxlag 7", "kafka_server_fetcherlagmetrics_consumerlag{partition=\"1\",topic=\"logs\"} 7",
 		"kafka_server_replicamanager_partitioncount 2", "kafka_server_replicamanager_leadercount 1", "kafka_server_replicamanager_underreplicatedpartitions 1",
 		"kafka_server_replicamanager_isrshrinks_total 4", "kafka_server_replicamanager_partitionswithlatetransactionscount 3", "kafka_controller_kafkacontroller_activecontrollercount 1", "kafka_brokers 3",
 	} {
@@ -58,6 +59,9 @@ func TestCollector(t *testing.T) {
 	}
 	if strings.Contains(text, "kafka_topic_partition_current_offset{partition=\"1\"") {
 		t.Error("a follower speaks for its leader")
+	}
+	if strings.Contains(text, "consumerlag{partition=\"0\"") {
+		t.Error("a leader lags behind itself")
 	}
 }
 

@@ -46,9 +46,11 @@ type Cluster struct {
 	Upgradable int           `json:"upgradableTo"`
 	Node       int32         `json:"node"` // the one that answers
 	Nodes      []ClusterNode `json:"nodes"`
+	Controller *int32        `json:"controller"` // the node that holds the role, null when nobody is known to
 	Topics     int           `json:"topics"`
 	Partitions int           `json:"partitions"`
 	Bucket     string        `json:"bucket,omitempty"` // without credentials
+	Etcd       []string      `json:"etcd,omitempty"`   // the endpoints that this node uses
 }
 
 // ClusterNode is one registered broker.
@@ -117,6 +119,7 @@ type Segment struct {
 	HasAborted   bool   `json:"hasAborted,omitempty"`
 	SealedAt     int64  `json:"sealedAt"` // ms since 1970
 	Object       string `json:"object"`
+	URL          string `json:"url,omitempty"` // of the object, for varve segment dump
 	Position     int64  `json:"position"`
 	Length       int64  `json:"length"`
 	Attempt      string `json:"attempt"`

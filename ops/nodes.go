@@ -19,14 +19,20 @@ type NodeState struct {
 	Leaders     int    `json:"leaders"`  // partitions that it leads
 	Replicas    int    `json:"replicas"` // that are assigned to it
 	Arriving    int    `json:"arriving"` // of them those that a move brings
-	Leaving     int    `json:"leaving"`  // replicas that a move takes away
+	Leaving     int    `json:"leaving"`  // replicas that a move takes away, or took away and that are in sync or eligible still
 	Draining    bool   `json:"draining"`
 	Since       int64  `json:"drainingSince,omitempty"` // ms since 1970
+	// Staying are the replicas of a node that drains which nothing moves: no other node can take them, and no automatic replication factor
+	// falls. StayingIn are topics of them, the first hundred by name.
+	Staying   int      `json:"staying"`
+	StayingIn []string `json:"stayingIn,omitempty"`
 }
 
 // Nodes is the answer of /v1/nodes.
 type Nodes struct {
 	Nodes []NodeState `json:"nodes"` // by id
+	// Takers are the nodes that take replicas and leaders: those that are registered and do not drain. Null: not told.
+	Takers []int32 `json:"takers"`
 }
 
 func (s *Server) nodes(w http.ResponseWriter, r *http.Request) {

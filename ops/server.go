@@ -190,9 +190,14 @@ func (s *Server) guarded(h http.HandlerFunc) http.Handler {
 			return
 		}
 		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1 {
+		if !ok {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="varve"`)
 			writeError(w, http.StatusUnauthorized, "this needs the header \"Authorization: Bearer TOKEN\" with the token of the node's --http-token-file")
+			return
+		}
+		if subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1 { // that it is wrong, and no more
+			w.Header().Set("WWW-Authenticate", `Bearer realm="varve", error="invalid_token"`)
+			writeError(w, http.StatusUnauthorized, "the token is wrong: \"Authorization: Bearer TOKEN\" needs that of the node's --http-token-file")
 			return
 		}
 		h(w, r)
@@ -222,14 +227,19 @@ func answer(w http.ResponseWriter, value any, err error) {
 	case err == nil:
 		writeJSON(w, value)
 	case errors.Is(err, ErrNotFound):
-		writeError(w, http.StatusNotFound, err.Error())
+		writeError(w, http.StatusNotFound, without(err, ErrNotFound))
 	case errors.Is(err, ErrRefused):
-		writeError(w, http.StatusConflict, err.Error())
+		writeError(w, http.StatusConflict, without(err, ErrRefused))
 	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		writeError(w, http.StatusServiceUnavailable, err.Error())
+		writeError(w, http.StatusServiceUnavailable, without(err, ErrUnavailable))
 	default:
 		writeError(w, http.StatusInternalServerError, err.Error())
 	}
+}
+
+// without is the error's text without the sentinel that chose the status: the status says it.
+func without(err, sentinel error) string {
+	return strings.TrimPrefix(err.Error(), sentinel.Error()+": ")
 }
 
 func writeError(w http.ResponseWriter, status int, text string) {

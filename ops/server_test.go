@@ -155,6 +155,16 @@ func TestGuardedWithWrongOrNoToken(t *testing.T) {
 	if node.ticked != "" || node.upgraded != 0 || node.drained != "" {
 		t.Errorf("a refused request reached the node: %+v", node)
 	}
+	// All wrong tokens get the same answer, which is not that of none.
+	_, none := ask(h, "POST", "/v1/tick/retention", "", "")
+	answers := map[string]bool{none: true}
+	for _, token := range []string{"x", "secre", "secret2", "Secret"} {
+		_, body := ask(h, "POST", "/v1/tick/retention", token, "")
+		answers[body] = true
+	}
+	if len(answers) != 2 {
+		t.Errorf("answers to none and to wrong ones: %v", answers)
+	}
 }
 
 func TestGuardedWithToken(t *testing.T) {

@@ -9,6 +9,7 @@
 #   scripts/cluster.sh status | wipe   wipe ends everything and removes the data
 #
 # VARVE_CLUSTER_DIR=DIR     where (default ./varve-data/cluster)
+# VARVE_CLUSTER_BUILD=1     build bin/varve also when it is there
 #
 # The first start takes these as well and notes them in DIR/settings, for all later calls:
 #
@@ -18,6 +19,7 @@
 #
 # No name here may be that of a flag of varve (VARVE_CLUSTER is --cluster): the nodes see them all.
 set -euo pipefail
+from=$PWD
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/local.sh
 . scripts/local.sh
@@ -25,6 +27,10 @@ cd "$(dirname "$0")/.."
 dir=${VARVE_CLUSTER_DIR:-varve-data/cluster}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
+# How this script and the binary are called from where the caller is, about this directory.
+bin=bin/varve self=scripts/cluster.sh
+if [ "$from" != "$PWD" ]; then bin=$PWD/$bin self=$PWD/$self; fi
+if [ "$dir" != "$PWD/varve-data/cluster" ]; then self="VARVE_CLUSTER_DIR=$(printf %q "$dir") $self"; fi
 count=${VARVE_CLUSTER_NODES:-3} s3=${VARVE_CLUSTER_S3:-9000}
 kafka=${VARVE_CLUSTER_PORT:-9092} internal=${VARVE_CLUSTER_INTERNAL:-9094} http=${VARVE_CLUSTER_HTTP:-9644} etcd=${VARVE_CLUSTER_ETCD:-2380}
 # shellcheck source=/dev/null
@@ -42,11 +48,6 @@ free() { # free NAME PORT
 
 start() { # start NODE…
 	local i server peers="" bootstrap="" https="" missing=() running=0
-	if ! server=$(s3_server); then
-		say "no S3 server is installed; installing one"
-		scripts/tools.sh || true
-		server=$(s3_server) || { say "no S3 server could be installed: scripts/tools.sh says why"; exit 1; }
-	fi
 	for i in "${nodes[@]}"; do
 		peers+=${peers:+,}$i=http://127.0.0.1:$(port "$etcd" "$i")
 		bootstrap+=${bootstrap:+,}127.0.0.1:$(port "$kafka" "$i")
@@ -64,7 +65,15 @@ start() { # start NODE…
 		free "etcd member of node $i" "$(port "$etcd" "$i")"
 		missing+=("$i")
 	done
-	[ -x bin/varve ] || make -s build
+	if ! server=$(s3_server); then
+		say "no S3 server is installed; fetching and compiling one (versitygw), once: this takes minutes and the network"
+		scripts/tools.sh versitygw || true
+		server=$(s3_server) || { say "no S3 server could be installed: scripts/tools.sh versitygw says why"; exit 1; }
+	fi
+	if [ -n "${VARVE_CLUSTER_BUILD:-}" ] || [ ! -x bin/varve ]; then
+		say "building bin/varve (the first time this takes a minute or two)"
+		make -s build
+	fi
 	echo "count=$count s3=$s3 kafka=$kafka internal=$internal http=$http etcd=$etcd" >"$dir/settings"
 	[ -f "$dir/token" ] || (umask 077 && od -An -N16 -tx1 /dev/urandom | tr -d ' \n' >"$dir/token")
 	alive "$dir" s3 || launch_s3 "$dir" "$s3" "$server"
@@ -90,18 +99,31 @@ start() { # start NODE…
 		http        $https (/metrics and /readyz of each node)
 		bucket      http://127.0.0.1:$s3/$S3_BUCKET (${server##*/}, access key $S3_USER, secret key $S3_SECRET)
 		data, logs  $dir
-		look        varve node list --http $https
-		drain       varve node drain 2 --http $https --http-token-file $dir/token
-		restart     scripts/cluster.sh stop 2 && scripts/cluster.sh start 2    (one node at a time; start returns when it is in sync)
-		stop        scripts/cluster.sh stop    (keeps the data; scripts/cluster.sh wipe removes it)
+		look        $bin node list --http $https
+		drain       $bin node drain 2 --http $https --http-token-file $(printf %q "$dir/token")
+		restart     $self stop 2 && $self start 2    (one node at a time; start returns when it is in sync)
+		stop        $self stop    (keeps the data; $self wipe removes it)
 	END
 }
 
 stop() { # stop NODE…
-	local i
+	local i ran=()
 	# All nodes at once: the last of them could not reach a majority of the etcd members to hand over. The bucket ends last.
-	for i in "$@"; do halt "$dir" "node-$i" & done
+	for i in "$@"; do
+		if alive "$dir" "node-$i"; then ran+=("$i"); fi
+		halt "$dir" "node-$i" &
+	done
 	wait
+	for i in "$@"; do
+		if [[ " ${ran[*]} " == *" $i "* ]]; then say "node $i stopped"; else say "node $i did not run"; fi
+	done
+}
+
+stop_s3() {
+	local what="did not run"
+	if alive "$dir" s3; then what=stopped; fi
+	halt "$dir" s3
+	say "S3 server $what"
 }
 
 status() {
@@ -116,6 +138,7 @@ wipe() {
 	for i in "${nodes[@]}"; do rm -rf "$dir/data-$i" "$dir/node-$i.log"; done
 	rm -rf "$dir"/{s3,s3-certs,s3.log,settings,token}
 	rmdir "$dir"
+	say "$dir removed, with all data"
 }
 
 command=${1:-start} chosen=("${@:2}")
@@ -125,8 +148,8 @@ for i in "${chosen[@]}"; do
 done
 case $command in
 	start) start "${chosen[@]:-${nodes[@]}}" ;;
-	stop) stop "${chosen[@]:-${nodes[@]}}"; [ ${#chosen[@]} -gt 0 ] || halt "$dir" s3 ;;
+	stop) stop "${chosen[@]:-${nodes[@]}}"; [ ${#chosen[@]} -gt 0 ] || stop_s3; say "the data is kept in $dir" ;;
 	status) status ;;
-	wipe) stop "${nodes[@]}"; halt "$dir" s3; wipe ;;
+	wipe) stop "${nodes[@]}"; stop_s3; wipe ;;
 	*) usage ;;
 esac

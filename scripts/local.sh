@@ -39,18 +39,32 @@ halt() {
 	rm -f "$dir/$name.pid"
 }
 
-# fetch HOST:PORT PATH: the body of an HTTP answer; fails unless the status is 200.
-fetch() {
-	local host=${1%:*} port=${1##*:} status body
+# ask HOST:PORT PATH: the status of an HTTP answer on a line of its own, then its headers and its body.
+ask() {
+	local host=${1%:*} port=${1##*:} status
 	{
 		exec 9<>"/dev/tcp/$host/$port" || return 1
 	} 2>/dev/null
 	printf 'GET %s HTTP/1.0\r\nHost: %s\r\n\r\n' "$2" "$1" >&9
 	read -r _ status _ <&9 || status=
-	body=$(cat <&9)
+	printf '%s\n' "$status"
+	cat <&9
 	exec 9>&-
-	[ "$status" = 200 ] || return 1
-	printf '%s\n' "$body" | sed '1,/^\r$/d'
+}
+
+# fetch HOST:PORT PATH: the body of an HTTP answer; fails unless the status is 200.
+fetch() {
+	local text
+	text=$(ask "$1" "$2") || return 1
+	[ "${text%%$'\n'*}" = 200 ] || return 1
+	printf '%s\n' "$text" | sed '1,/^\r$/d'
+}
+
+# serves HOST:PORT PATH: whether the answer is one of a server that has begun to serve: any but a 5xx.
+serves() {
+	local text
+	text=$(ask "$1" "$2") || return 1
+	[[ ${text%%$'\n'*} =~ ^[1-4][0-9][0-9]$ ]]
 }
 
 # await DIR NAME WHAT COMMAND…: polls the command while the process lives, for a minute.
@@ -101,5 +115,6 @@ launch_s3() {
 			launch "$dir" s3 "$server" -a "$S3_USER" -s "$S3_SECRET" -p "127.0.0.1:$port" --quiet --keep-alive posix "$dir/s3"
 			;;
 	esac
-	await "$dir" s3 "answer on port $port" listens "$port"
+	# It listens before it serves: a node that asks meanwhile is refused.
+	await "$dir" s3 "answer on port $port" serves "127.0.0.1:$port" "/$S3_BUCKET/probe"
 }

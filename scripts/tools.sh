@@ -4,6 +4,8 @@
 # Installs what tests start, into ${VARVE_TOOLS:-$HOME/.cache/varve-tools}/bin: S3 servers, and the tool that restores a snapshot
 # of etcd. They run as separate processes and are no part of Varve. A binary that is there in the wanted version is kept. Prints
 # nothing when there is nothing to do.
+#
+#   scripts/tools.sh [versitygw] [minio] [etcdutl]    these; without any, all of them
 set -eu
 
 bin="${VARVE_TOOLS:-$HOME/.cache/varve-tools}/bin"
@@ -14,7 +16,7 @@ absent() {
 		'$1 == "mod" && $2 == m && $3 == v { found = 1 } END { exit !found }'; then
 		return 1
 	fi
-	echo "installing $2@$3 into $bin (a few minutes)" >&2
+	echo "installing $2@$3 into $bin (once; it is compiled here, which may take minutes)" >&2
 	mkdir -p "$bin"
 }
 
@@ -37,6 +39,12 @@ install_within() {
 	)
 }
 
-install github.com/versity/versitygw github.com/versity/versitygw/cmd/versitygw v1.8.0
-install github.com/minio/minio github.com/minio/minio v0.0.0-20260212201848-7aac2a2c5b7c
-install_within etcdutl go.etcd.io/etcd/etcdutl/v3 v3.7.3
+[ $# -gt 0 ] || set -- versitygw minio etcdutl
+for tool; do
+	case $tool in
+		versitygw) install github.com/versity/versitygw github.com/versity/versitygw/cmd/versitygw v1.8.0 ;;
+		minio) install github.com/minio/minio github.com/minio/minio v0.0.0-20260212201848-7aac2a2c5b7c ;;
+		etcdutl) install_within etcdutl go.etcd.io/etcd/etcdutl/v3 v3.7.3 ;;
+		*) echo "scripts/tools.sh: no tool $tool; there is versitygw, minio, etcdutl" >&2; exit 2 ;;
+	esac
+done

@@ -111,6 +111,7 @@ type Archiver struct {
 	metrics *archiverMetrics
 	jobs    *Jobs
 	pace    *pace
+	outage  outage
 
 	mu struct {
 		sync.Mutex
@@ -130,6 +131,7 @@ func NewArchiver(cfg Config, store objstore.Store, meta Metadata) *Archiver {
 	cfg.setDefaults()
 	a := &Archiver{cfg: cfg, store: store, meta: meta, pages: cfg.Pages, metrics: newArchiverMetrics(cfg.Registerer),
 		wake: make(chan struct{}, cfg.Workers), rearm: make(chan struct{}, 1), pace: newPace(cfg.AppendedBytes)}
+	a.outage.log = cfg.Logger
 	if a.pages == nil {
 		a.pages = storePages{store}
 	}
@@ -234,7 +236,7 @@ func (a *Archiver) work(ctx context.Context) error {
 
 // step does what is due for h and arms its next deadline.
 func (a *Archiver) step(ctx context.Context, h *Handle) {
-	sctx, cancel := context.WithCancel(h.ctx)
+	sctx, cancel := context.WithCancel(objstore.OnFailedTry(h.ctx, h.tryFailed))
 	stop := context.AfterFunc(ctx, cancel)
 	next, err := a.guarded(sctx, h)
 	stop()
@@ -248,9 +250,16 @@ func (a *Archiver) step(ctx context.Context, h *Handle) {
 		pause = time.Now().Add(backoff(h.failures))
 		next = pause
 		a.metrics.failures.Inc()
-		a.cfg.Logger.Warn("archive", "partition", h.term.ID.String(), "topic", h.term.TopicName, "failures", h.failures, "err", err)
+		level := slog.LevelWarn
+		if h.trouble.Load() != nil {
+			level = slog.LevelDebug // the outage is told once for all partitions
+		}
+		a.cfg.Logger.Log(ctx, level, "archive", "partition", h.term.ID.String(), "topic", h.term.TopicName, "failures", h.failures, "err", err)
 	} else {
 		h.failures = 0
+		if h.trouble.Load() != nil {
+			h.answered()
+		}
 		a.metrics.lastSuccess.SetToCurrentTime()
 	}
 	a.mu.Lock()

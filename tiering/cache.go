@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"github.com/varve/varve/tiering/objstore"
 )
 
 // cache is a bounded LRU of immutable values with single flight: of those who miss one key, one loads. A load runs under the cache's context, not
@@ -35,6 +37,7 @@ type item[K comparable, V any] struct {
 
 type load[V any] struct {
 	done  chan struct{}
+	tries tries
 	value V
 	err   error
 }
@@ -70,8 +73,10 @@ func (c *cache[K, V]) get(ctx context.Context, key K, fn func(context.Context) (
 		go c.load(key, l, fn)
 	}
 	c.mu.Unlock()
+	awaits(ctx, &l.tries)
 	select {
 	case <-l.done:
+		awaits(ctx, nil)
 		return l.value, l.err
 	case <-ctx.Done():
 		return none, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
@@ -80,7 +85,7 @@ func (c *cache[K, V]) get(ctx context.Context, key K, fn func(context.Context) (
 
 func (c *cache[K, V]) load(key K, l *load[V], fn func(context.Context) (V, int64, error)) {
 	defer c.running.Done()
-	v, size, err := fn(c.base)
+	v, size, err := fn(objstore.OnFailedTry(c.base, l.tries.failed))
 	l.value, l.err = v, err
 	c.mu.Lock()
 	delete(c.mu.pending, key)

@@ -17,13 +17,22 @@ import (
 func (r *Reader) get(ctx context.Context, kind, object string, off, n int64, dst []byte) ([]byte, error) {
 	began := time.Now()
 	r.metrics.gets.WithLabelValues(kind).Inc()
-	b, err := r.store.Get(ctx, object, off, n, dst)
+	b, err := r.store.Get(objstore.OnFailedTry(ctx, func(err error) { r.outage.failed(err, "object", object) }), object, off, n, dst)
 	if errors.Is(err, objstore.ErrRange) || errors.Is(err, objstore.ErrCorrupt) {
 		return nil, r.corrupt(object, off, n, err) // shorter than the manifest says
 	}
 	if err != nil {
+		if errors.Is(err, objstore.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) { // any other error is an answer
+			r.outage.failed(err, "object", object)
+		} else if !errors.Is(err, context.Canceled) {
+			r.outage.answered()
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, lateError(fmt.Sprintf("get %s, bytes %d+%d", object, off, n), err)
+		}
 		return nil, storeError(fmt.Errorf("get %s, bytes %d+%d: %w", object, off, n, err))
 	}
+	r.outage.answered()
 	if int64(len(b)-len(dst)) != n {
 		return nil, fmt.Errorf("%w: get %s, bytes %d+%d: %d came", ErrUnavailable, object, off, n, len(b)-len(dst))
 	}

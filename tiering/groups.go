@@ -71,6 +71,7 @@ func (b *block) release() {
 // to have kept them; the last to leave gives them up.
 type flight struct {
 	done   chan struct{}
+	tries  tries
 	blocks map[groupKey]*block // the flight's own references
 	err    error
 	joined int // guarded by groupCache.mu; the GET itself counts as one
@@ -183,8 +184,10 @@ func (c *groupCache) await(ctx context.Context, o object, g, to group) (*block, 
 	c.mu.Unlock()
 	c.r.metrics.cache.WithLabelValues(result).Inc()
 	err := error(nil)
+	awaits(ctx, &f.tries)
 	select {
 	case <-f.done:
+		awaits(ctx, nil)
 		err = f.err
 	case <-ctx.Done():
 		err = fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
@@ -287,7 +290,7 @@ func (c *groupCache) fly(f *flight, o object, groups []group, span segment.Span,
 		err = c.reserve(c.weight(n, len(groups)))
 	}
 	if err == nil {
-		blocks, err = c.fetch(o, groups, span, n, level)
+		blocks, err = c.fetch(objstore.OnFailedTry(c.r.base, f.tries.failed), o, groups, span, n, level)
 		c.room.Release(c.weight(n, len(groups)))
 	}
 	c.mu.Lock()
@@ -316,8 +319,8 @@ func (c *groupCache) reserve(n int64) error {
 }
 
 // fetch gets and verifies a run of groups. Bytes that fail are got once more.
-func (c *groupCache) fetch(o object, groups []group, span segment.Span, n int64, level int32) (map[groupKey]*block, error) {
-	ctx, cancel := context.WithTimeout(c.r.base, objstore.Deadline(c.r.cfg.GetDeadline, 0, n))
+func (c *groupCache) fetch(ctx context.Context, o object, groups []group, span segment.Span, n int64, level int32) (map[groupKey]*block, error) {
+	ctx, cancel := context.WithTimeout(ctx, objstore.Deadline(c.r.cfg.GetDeadline, 0, n))
 	defer cancel()
 	kind := getData
 	if level > 0 {

@@ -30,6 +30,7 @@ type Handle struct {
 	excess atomic.Int64 // hot bytes that forceEvict is to free
 	// waiting is since when there is unsealed data, as Unix nanoseconds; 0: there is none.
 	waiting atomic.Int64
+	trouble atomic.Pointer[stepTrouble] // nil: the bucket has answered
 
 	// Owned by the step in progress.
 	first    firstUnsealed

@@ -21,6 +21,8 @@ const (
 const (
 	// MinInterval is the shortest interval of a background job.
 	MinInterval = 100 * time.Millisecond
+	// outageLogEvery is how often a bucket that does not answer is worth a line in the log.
+	outageLogEvery = 10 * time.Second
 	// minFold is how many entries a partition keeps in the metadata store at least before it folds.
 	minFold = 16
 	// dropBatch is how many segments leave the manifest per Txn (protocols R4).
@@ -57,8 +59,8 @@ const (
 	halving     = 10 * time.Second
 	maxHalvings = 2
 	// paceBytes is how much an upload reads for one look at the pace, paceBurst what all may read at once, maxPause the longest wait.
-	paceBytes = 256 << 10
-	paceBurst = 4 * paceBytes
+	paceBytes = 64 << 10
+	paceBurst = 2 * paceBytes
 	maxPause  = time.Second
 	// maxForced is how many partitions the hot budget makes seal or evict per round.
 	maxForced = 16

@@ -9,7 +9,7 @@ import (
 type archiverMetrics struct {
 	led, hotOver, lastSuccess                    prometheus.Gauge
 	failures, skipped, dropped, folds, evictions prometheus.Counter
-	sealedBytes                                  prometheus.Counter
+	sealedBytes, copiedBytes                     prometheus.Counter
 	seals                                        *prometheus.CounterVec
 	sealSeconds                                  prometheus.Histogram
 }
@@ -57,6 +57,7 @@ func newArchiverMetrics(r prometheus.Registerer) *archiverMetrics {
 		folds:       counter(r, "varve_archiver_folds_total", "Manifest pages written."),
 		evictions:   counter(r, "varve_archiver_evictions_total", "Trims of hot logs."),
 		sealedBytes: counter(r, "varve_archiver_sealed_bytes_total", "Bytes of batches in committed segments."),
+		copiedBytes: counter(r, "kafka_server_brokertopicmetrics_remotecopybytes_total", "Bytes of batches in committed segments, as varve_archiver_sealed_bytes_total."),
 		seals:       counters(r, "varve_archiver_seals_total", "Attempts to seal a segment by outcome.", "outcome", "ok", "failed", "lost"),
 		sealSeconds: registered(r, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "varve_archiver_seal_seconds",
 			Help: "From the start of a segment's upload to its commit.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 15)})),

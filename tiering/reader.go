@@ -55,6 +55,7 @@ type Reader struct {
 	indexes *cache[segment.Attempt, *segment.Index]
 	folded  *cache[segment.Attempt, []manifest.Entry]
 	groups  *groupCache
+	outage  outage
 }
 
 // NewReader makes a Reader of the store. Close ends what it has under way.
@@ -62,6 +63,7 @@ func NewReader(cfg ReaderConfig, store objstore.Store) *Reader {
 	cfg.setDefaults()
 	base, stop := context.WithCancel(context.Background())
 	r := &Reader{cfg: cfg, store: store, metrics: newReaderMetrics(cfg.Registerer), base: base, stop: stop}
+	r.outage.log = cfg.Logger
 	r.indexes = newCache[segment.Attempt, *segment.Index](base, cfg.IndexCacheBytes, maxFlights)
 	r.folded = newCache[segment.Attempt, []manifest.Entry](base, cfg.IndexCacheBytes, maxFlights)
 	r.groups = newGroupCache(r)
@@ -86,6 +88,7 @@ type ReadRequest struct {
 	FirstWhole bool // give the first batch whatever its size
 	Aborted    bool // collect aborted transactions
 	Buf        []byte
+	Trouble    *Trouble // not nil: tells while the read waits whether the bucket fails
 }
 
 // ReadResult is what a read gives. Buf with the batches appended; Next is where to go on, at or above Offset also when nothing was
@@ -103,6 +106,7 @@ func (r *Reader) Read(ctx context.Context, q ReadRequest) (ReadResult, error) {
 	if q.Offset < m.LogStart || q.Offset >= m.TieredEnd {
 		return ReadResult{}, fmt.Errorf("%w: %s offset %d, [%d, %d)", ErrOutOfRange, q.View.ID, q.Offset, m.LogStart, m.TieredEnd)
 	}
+	ctx = withTrouble(ctx, q.Trouble)
 	limit := min(q.Limit, m.TieredEnd)
 	res := ReadResult{Data: q.Buf, Next: q.Offset}
 	start := len(q.Buf)

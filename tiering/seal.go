@@ -169,6 +169,7 @@ func (h *Handle) upload(ctx context.Context, obj *segment.Object, e *manifest.En
 	}
 	h.a.metrics.seals.WithLabelValues("ok").Inc()
 	h.a.metrics.sealedBytes.Add(float64(e.DataBytes))
+	h.a.metrics.copiedBytes.Add(float64(e.DataBytes))
 	h.a.metrics.sealSeconds.Observe(time.Since(now).Seconds())
 	h.a.cfg.Logger.Debug("sealed", "partition", h.term.ID.String(), "topic", h.term.TopicName, "base", int64(e.Base), "end", int64(e.End), "bytes", e.Len, "object", e.Object)
 	return nil
@@ -202,6 +203,7 @@ func (h *Handle) put(ctx context.Context, intent *metadata.Intent, body objstore
 	if err != nil {
 		return h.fenced(fmt.Errorf("put: %w", err))
 	}
+	h.answered()
 	return nil
 }
 

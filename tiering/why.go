@@ -17,13 +17,18 @@ func (h *Handle) Why(now time.Time) (out []string) {
 	h.a.mu.Lock()
 	pause, running := h.pause, h.running
 	h.a.mu.Unlock()
+	trouble := h.trouble.Load()
 	switch {
 	case hot.UnsealedBytes <= 0:
 		out = append(out, "everything is in the bucket")
 	case h.a.paused.Load():
 		out = append(out, "not sealed: sealing is paused on this node")
+	case running && trouble != nil:
+		out = append(out, fmt.Sprintf("not sealed: %s; it is tried again and again", trouble))
 	case running:
 		out = append(out, "an upload or another step is under way")
+	case now.Before(pause) && trouble != nil:
+		out = append(out, fmt.Sprintf("not sealed: %s; the next try is in %s", trouble, pause.Sub(now).Round(time.Millisecond)))
 	case now.Before(pause):
 		out = append(out, fmt.Sprintf("not sealed: the last try failed, the next one is in %s; the log says why", pause.Sub(now).Round(time.Millisecond)))
 	case hot.SealableBytes <= 0:

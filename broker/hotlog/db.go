@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -23,6 +24,8 @@ type DB struct {
 	o       Options
 	fs      vfs.FS
 	lock    *pebble.Lock
+	found   []string    // names in dir before this Open
+	discard atomic.Bool // Close is to remove what this Open made
 	p       *pebble.DB
 	storeID [16]byte
 	disk    diskGuard
@@ -47,6 +50,7 @@ type DB struct {
 	store    *Log
 	identity atomic.Pointer[Identity]
 	witness  atomic.Pointer[witness]
+	stamp    atomic.Uint64
 
 	wake     chan struct{}
 	free     chan *commit
@@ -113,6 +117,11 @@ func Open(dir string, o Options) (*DB, error) {
 	if err := d.fs.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make data directory %s: %w", dir, err)
 	}
+	found, err := d.fs.List(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list data directory %s: %w", dir, err)
+	}
+	d.found = found
 	lock, err := pebble.LockDirectory(dir, d.fs)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: another process holds its LOCK file: %w", ErrLocked, dir, err)
@@ -262,6 +271,9 @@ func (d *DB) loadStore(format []byte, id *Identity) error {
 	if err := id.decode(value); err != nil {
 		return err
 	}
+	if err := d.loadStamp(); err != nil {
+		return err
+	}
 	value, found, err = d.get(keyWitness)
 	if err != nil || !found {
 		return err
@@ -274,6 +286,18 @@ func (d *DB) loadStore(format []byte, id *Identity) error {
 		w.generation = int64(binary.BigEndian.Uint64(value[17:]))
 	}
 	d.witness.Store(&w)
+	return nil
+}
+
+func (d *DB) loadStamp() error {
+	value, found, err := d.get(keyStamp)
+	if err != nil || !found {
+		return err
+	}
+	if err := checkValue(keyStamp, value, 9); err != nil {
+		return err
+	}
+	d.stamp.Store(binary.BigEndian.Uint64(value[1:]))
 	return nil
 }
 
@@ -305,6 +329,25 @@ func (d *DB) get(key []byte) (value []byte, found bool, err error) {
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() { d.closeErr = d.close() })
 	return d.closeErr
+}
+
+// Discard is Close, and removes a store that this Open made and that belongs to no node yet, before another process can open the directory. Any
+// other stays.
+func (d *DB) Discard() error {
+	id := d.Identity()
+	d.discard.Store(id.Boots == 1 && id.ClusterID == "")
+	return d.Close()
+}
+
+// removeMade removes what was not there before. The lock is held.
+func (d *DB) removeMade() error {
+	names, err := d.fs.List(d.dir)
+	for _, name := range names {
+		if !slices.Contains(d.found, name) {
+			err = errors.Join(err, d.fs.RemoveAll(d.fs.PathJoin(d.dir, name)))
+		}
+	}
+	return err
 }
 
 func (d *DB) close() error {
@@ -340,6 +383,9 @@ func (d *DB) close() error {
 		if err := (storeFile{storeID: id.StoreID, boots: id.Boots, failover: d.o.WALFailoverDir}).markClosed(d.fs, d.dir); err != nil {
 			d.o.Logger.Warn("the directory is closed, but not noted as closed", "dir", d.dir, "error", err)
 		}
+	}
+	if err == nil && d.discard.Load() {
+		err = d.removeMade()
 	}
 	err = errors.Join(err, d.lock.Close())
 	if err != nil {

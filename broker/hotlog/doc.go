@@ -21,6 +21,7 @@
 // DESIGN.md has the flow and its reasons.
 //
 // Lock order: head.mu (the end of the log; held while a frame is written), then files.mu (which files there are and who lives in
-// them) or DB.mu (the queue). DB.mu is never held across I/O, a callback or a channel wait. What readers need of
-// a Log is atomic, and is written by the committer and the syncer only.
+// them) or DB.mu (the queue). DB.mu is never held across I/O, a callback or a channel wait. recent.mu (where a
+// log's last batches lie) is the innermost: nothing is taken or waited for under it. All else that readers need of a Log is atomic, and is written
+// by the committer and the syncer only.
 package hotlog

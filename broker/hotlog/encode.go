@@ -73,9 +73,11 @@ func (d *DB) encodeAppend(c *commit, o *op) error {
 			return err
 		}
 	}
-	if err := c.putData(l, k, b); err != nil {
+	at, err := c.putData(l, k, b)
+	if err != nil {
 		return err
 	}
+	l.recent.add(place{k.base, k.delta, at}, d.o.recentPlaces)
 	if err := c.placed(d, l, k, int64(len(b))); err != nil {
 		return err
 	}
@@ -233,6 +235,7 @@ func (d *DB) encodeTruncate(c *commit, o *op) error {
 	if err := c.batch.DeleteRange(l.prefix.dataSeek(nil, to), l.prefix.kind(nil, kindEnd), nil); err != nil {
 		return err
 	}
+	l.recent.forget()
 	if err := c.freeBack(d, l, m.startPosition, position); err != nil {
 		return err
 	}
@@ -299,6 +302,7 @@ func (d *DB) encodeReset(c *commit, o *op) error {
 	if err := c.deleteRange(l, 0, math.MaxUint8); err != nil {
 		return err
 	}
+	l.recent.forget()
 	c.freeAll(d, l)
 	*m = stored{
 		start: r.offset, startPosition: l.w.position, kept: r.offset, keptPosition: l.w.position,

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -464,4 +465,46 @@ func TestSynctest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDiscard: what a start made goes when it is refused, as long as it belongs to no node; nothing else does.
+func TestDiscard(t *testing.T) {
+	fs := vfs.NewMem()
+	check(t, fs.MkdirAll("data", 0o755))
+	f, err := fs.Create("data/others", vfs.WriteCategoryUnspecified)
+	check(t, err)
+	check(t, f.Close())
+	names := func() string {
+		t.Helper()
+		all, err := fs.List("data")
+		check(t, err)
+		return strings.Join(all, " ")
+	}
+	d := mustOpen(t, "data", small(fs))
+	if _, err := Open("data", small(fs)); !errors.Is(err, ErrLocked) {
+		t.Errorf("opened twice: %v", err)
+	}
+	check(t, d.Discard())
+	if left := names(); left != "others" {
+		t.Errorf("left: %s", left)
+	}
+
+	check(t, mustOpen(t, "data", small(fs)).Close())
+	before := names()
+	check(t, mustOpen(t, "data", small(fs)).Discard()) // of an earlier start
+	d = mustOpen(t, "data", small(fs))
+	if n := d.Identity().Boots; n != 3 || !strings.Contains(before, storeFileName) {
+		t.Errorf("%d boots, %s", n, before)
+	}
+	check(t, d.Close())
+	check(t, fs.RemoveAll("data"))
+
+	d = mustOpen(t, "data", small(fs))
+	check(t, d.SetIdentity("cluster", 1))
+	check(t, d.Discard()) // of a node
+	d = mustOpen(t, "data", small(fs))
+	if id := d.Identity(); id.Boots != 2 || id.ClusterID != "cluster" {
+		t.Errorf("%+v", id)
+	}
+	check(t, d.Close())
 }

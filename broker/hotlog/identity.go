@@ -51,6 +51,20 @@ func (d *DB) SetIdentity(clusterID string, node int32) error {
 	})
 }
 
+// Stamp is the last one that SetStamp stored; 0 before.
+func (d *DB) Stamp() uint64 { return d.stamp.Load() }
+
+// SetStamp stores what Stamp returns, durably. Unlike Identity.Boots it does not move by itself when a directory is opened.
+func (d *DB) SetStamp(stamp uint64) error {
+	return d.setStore(func(c *commit) error {
+		if err := c.batch.Set(keyStamp, binary.BigEndian.AppendUint64([]byte{valueFormat}, stamp), nil); err != nil {
+			return err
+		}
+		d.stamp.Store(stamp)
+		return nil
+	})
+}
+
 // Witness is the highest etcd revision this directory has seen, and of which etcd cluster; zeros before the first SetWitness.
 func (d *DB) Witness() (etcdClusterID uint64, revision int64) {
 	if w := d.witness.Load(); w != nil {

@@ -44,6 +44,7 @@ var (
 	keyIdentity = []byte{spaceStore, 'i'}
 	keyWitness  = []byte{spaceStore, 'w'}
 	keyApplied  = []byte{spaceStore, 'a'}
+	keyStamp    = []byte{spaceStore, 's'}
 )
 
 // prefix is everything of a partition's keys up to the kind.

@@ -78,6 +78,8 @@ const (
 	// moveBytes is what a rewrite moves of one log at a time, scanBytes what a Scan reads at a time.
 	moveBytes = 1 << 20
 	scanBytes = 1 << 20
+	// recentPlaces is of how many batches a log knows the place without a look-up in Pebble: 24 bytes each.
+	recentPlaces = 64
 	// minSpanBytes is the shortest run that is worth sending from its file instead of copying it.
 	minSpanBytes = 32 << 10
 	// spanAfter is how long ago a file was written to when it may be lent: consumers that keep up read the newest by copying.

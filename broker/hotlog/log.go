@@ -28,6 +28,7 @@ type Log struct {
 	epochs                               atomic.Pointer[[]record.EpochStart]
 	// generation is odd while a truncate or reset is being applied, and differs after it.
 	generation atomic.Uint64
+	recent     recent
 	// sized is the last answer of BytesFrom that needed a look-up.
 	sized atomic.Pointer[sizedAt]
 

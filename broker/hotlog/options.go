@@ -30,10 +30,12 @@ type Options struct {
 	// MaxBatchBytes bounds one Pebble batch unless a single request is larger (0: 4 MiB).
 	MaxBatchBytes int
 
-	// fileBytes, rewriteAfter and spanAfter are for tests of this package (0: what limits.go says); eager: any garbage is too much.
+	// fileBytes, rewriteAfter, spanAfter and recentPlaces are for tests of this package (0: what limits.go says; a negative recentPlaces: none);
+	// eager: any garbage is too much.
 	fileBytes    int64
 	rewriteAfter time.Duration
 	spanAfter    time.Duration
+	recentPlaces int
 	eager        bool
 }
 
@@ -58,6 +60,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.spanAfter == 0 {
 		o.spanAfter = spanAfter
+	}
+	switch {
+	case o.WALFailoverDir != "" || o.recentPlaces < 0:
+		o.recentPlaces = 0 // frames that are written again move
+	case o.recentPlaces == 0:
+		o.recentPlaces = recentPlaces
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

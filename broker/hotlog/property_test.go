@@ -29,7 +29,7 @@ func (m *machine) open(t *rapid.T) {
 	var err error
 	o := small(m.fs)
 	o.MemTableBytes = 256 << 10
-	o.fileBytes, o.rewriteAfter, o.eager = 64<<10, time.Nanosecond, true
+	o.fileBytes, o.rewriteAfter, o.eager, o.recentPlaces = 64<<10, time.Nanosecond, true, 5
 	if m.d, err = Open("data", o); err != nil {
 		t.Fatal(err)
 	}

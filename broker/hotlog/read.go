@@ -20,6 +20,7 @@ type cursor struct {
 	opts               pebble.IterOptions
 	lower, upper, seek [dataSeekKeyLen]byte
 	gather             gather
+	places             []place
 }
 
 var cursors = sync.Pool{New: func() any { return new(cursor) }}
@@ -159,12 +160,16 @@ func (l *Log) Read(from, limit record.Offset, maxBytes int, firstWhole bool, buf
 func (l *Log) collect(c *cursor, from, limit record.Offset, maxBytes int, firstWhole bool) error {
 	g := &c.gather
 	defer g.close()
-	err := l.walk(c, from, limit, func(k dataKey, p pointer) (bool, error) {
+	take := func(k dataKey, p pointer) (bool, error) {
 		if taken := g.size(); taken+int(p.size) > maxBytes && (taken > 0 || !firstWhole) {
 			return false, nil
 		}
 		return true, g.add(k, p)
-	})
+	}
+	done, err := l.walkRecent(c, from, limit, take)
+	if !done {
+		err = l.walk(c, from, limit, take)
+	}
 	if err != nil {
 		return err
 	}

@@ -371,20 +371,21 @@ func (d *DB) encodeMove(c *commit, o *op) error {
 		return nil
 	}
 	for _, m := range moves {
-		if err := c.putData(l, m.key, data[:m.size]); err != nil {
+		if _, err := c.putData(l, m.key, data[:m.size]); err != nil {
 			return err
 		}
 		data = data[m.size:]
 	}
+	l.recent.forget()
 	last := moves[len(moves)-1]
 	d.stats.movedBytes.Add(last.key.position + int64(last.size) - moves[0].key.position)
 	return c.moved(d, l, moves[0].key, last.key.next(), last.key.position+int64(last.size))
 }
 
-func (c *commit) putData(l *Log, k dataKey, b []byte) error {
+func (c *commit) putData(l *Log, k dataKey, b []byte) (pointer, error) {
 	set := c.batch.SetDeferred(dataKeyLen, pointerValueLen)
 	l.prefix.putDataKey(set.Key, k)
 	p := c.place(b)
 	p.put(set.Value)
-	return set.Finish()
+	return p, set.Finish()
 }

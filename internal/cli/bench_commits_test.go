@@ -82,14 +82,17 @@ func startBenchNode(b *testing.B) *node {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	start, cancel := context.WithTimeout(b.Context(), startTimeout)
 	defer cancel()
-	kv, stop, err := o.startEtcd(start, log)
+	n, err := prepareNode(start, &o, log)
+	if err != nil {
+		b.Fatal(err)
+	}
+	kv, stop, err := n.startEtcd(start)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(stop)
 	b.Cleanup(func() { _ = kv.Close() })
-	n, err := newNode(start, &o, kv, log)
-	if err != nil {
+	if err := n.open(start, kv); err != nil {
 		b.Fatal(err)
 	}
 	ctx, end := context.WithCancel(context.Background())

@@ -10,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/varve/varve/metadata/config"
 )
 
 // Resource types of Kafka's config requests.
@@ -44,8 +46,9 @@ type configChange struct {
 	value *string
 }
 
-func configChanges(set, unset []string) ([]configChange, error) {
-	kv, err := parseConfigs("--config", set)
+// configChanges reads what to set and to unset; flag is where the first stood, "" for arguments.
+func configChanges(flag string, set, unset []string) ([]configChange, error) {
+	kv, err := parseConfigs(flag, set)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +64,34 @@ func configChanges(set, unset []string) ([]configChange, error) {
 		changes = append(changes, configChange{key: k})
 	}
 	return changes, nil
+}
+
+// checkUnset refuses names that no config has: brokers take such an unset, as Kafka's do, and it does nothing. A name that only the broker knows, as
+// one of another release, is found by asking it.
+func checkUnset(ctx context.Context, adm *admin, r resource, changes []configChange) error {
+	scope := map[kmsg.ConfigResourceType]config.Scope{topicResource: config.TopicScope, groupResource: config.GroupScope, brokerResource: config.BrokerScope}[r.kind]
+	for _, c := range changes {
+		if _, known := config.Lookup(scope, c.key); known || c.value != nil {
+			continue
+		}
+		there, err := describeConfigs(ctx, adm, r, []string{c.key}, false)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(there, func(d describedConfig) bool { return d.Name == c.key }) {
+			continue
+		}
+		var names []string
+		for _, d := range config.All(scope) {
+			names = append(names, d.Name)
+		}
+		text := "there is no " + scope.String() + " config " + strconv.Quote(c.key)
+		if meant := nearest(c.key, names); meant != "" {
+			text += "; did you mean " + meant + "?"
+		}
+		return answered("changing configs of "+r.String(), kerr.InvalidConfig, text)
+	}
+	return nil
 }
 
 // policyOf is the cleanup.policy that the changes set, "" for none.

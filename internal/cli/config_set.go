@@ -13,7 +13,7 @@ func newConfigSetCommand(s *streams) *cobra.Command {
 		Example: "  varve config set --topic logs retention.ms=-1\n  varve config set --brokers min.insync.replicas=2",
 		Args:    someArgs("KEY=VALUE"),
 	}
-	return configChangeCommand(s, cmd, func(args []string) ([]configChange, error) { return configChanges(args, nil) })
+	return configChangeCommand(s, cmd, func(args []string) ([]configChange, error) { return configChanges("", args, nil) })
 }
 
 func newConfigUnsetCommand(s *streams) *cobra.Command {
@@ -23,13 +23,29 @@ func newConfigUnsetCommand(s *streams) *cobra.Command {
 		Example: "  varve config unset --topic logs retention.ms",
 		Args:    someArgs("KEY"),
 	}
-	return configChangeCommand(s, cmd, func(args []string) ([]configChange, error) { return configChanges(nil, args) })
+	return configChangeCommand(s, cmd, func(args []string) ([]configChange, error) { return configChanges("", nil, args) })
+}
+
+// changedConfigs is what config set, config unset and topic alter have done, as JSON.
+type changedConfigs struct {
+	Resource   string   `json:"resource"`
+	Partitions int      `json:"partitions,omitempty"` // those that the topic has now
+	Changed    []string `json:"changed"`              // configs
+	DryRun     bool     `json:"dryRun,omitempty"`
+}
+
+func changedKeys(changes []configChange) []string {
+	keys := []string{}
+	for _, c := range changes {
+		keys = append(keys, c.key)
+	}
+	return keys
 }
 
 func configChangeCommand(s *streams, cmd *cobra.Command, changesOf func([]string) ([]configChange, error)) *cobra.Command {
 	var dryRun bool
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only check")
-	whose, conn := addResource(cmd), addConnection(cmd)
+	whose, conn, out := addResource(cmd), addConnection(cmd), addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r, err := whose.resource()
 		if err != nil {
@@ -44,6 +60,9 @@ func configChangeCommand(s *streams, cmd *cobra.Command, changesOf func([]string
 			return err
 		}
 		defer done()
+		if err := checkUnset(ctx, adm, r, changes); err != nil {
+			return err
+		}
 		if err := alterConfigs(ctx, adm, r, changes, dryRun); err != nil {
 			return err
 		}
@@ -53,6 +72,9 @@ func configChangeCommand(s *streams, cmd *cobra.Command, changesOf func([]string
 		did := "changed"
 		if dryRun {
 			did = "would change"
+		}
+		if *out == outputJSON {
+			return writeJSON(s.out, changedConfigs{Resource: r.String(), Changed: changedKeys(changes), DryRun: dryRun})
 		}
 		return writeLine(s.out, "%s %s of %s", did, counted(len(changes), "config"), r)
 	}

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bufio"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,6 +52,14 @@ func newConsumeCommand(s *streams) *cobra.Command {
 		print, err := c.check(cmd, time.Now())
 		if err != nil {
 			return err
+		}
+		for _, end := range []struct {
+			flag string
+			at   position
+		}{{"--from", c.start}, {"--to", c.end}} {
+			if end.at.kind == atTime && end.at.at.zone != "" {
+				fmt.Fprintf(s.err, "%s %s\n", end.flag, end.at.at)
+			}
 		}
 		r := &reading{flags: &c, topic: args[0], conn: conn, print: print, out: bufio.NewWriterSize(s.out, 1<<16), notes: s.err}
 		if c.group != "" {

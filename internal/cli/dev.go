@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/varve/varve/metadata"
 )
 
 // devDefaults are where dev differs from serve. Whatever is given by flag, environment or file wins. (The default of a list
@@ -88,32 +86,7 @@ func (o *nodeOptions) prepareDev(f *pflag.FlagSet) error {
 func inContainer() bool { return os.Getenv("VARVE_CONTAINER") == "1" }
 
 func runDev(ctx context.Context, s *streams, o *nodeOptions) error {
-	log := o.logger(s)
-	defer exitAtSecondSignal(ctx, log)()
-	start, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	n, err := prepareNode(start, o, log)
-	if err != nil {
-		return err
-	}
-	defer n.close()
-	var kv metadata.KV
-	if len(o.etcd) > 0 && !o.embedsEtcd() {
-		outside, err := o.openEtcd(start, log, nil)
-		if err != nil {
-			return err
-		}
-		kv = outside
-	} else {
-		inside, stop, err := o.startEtcd(start, log)
-		if err != nil {
-			return err
-		}
-		defer stop()
-		kv = inside
-	}
-	defer closeLogged(log, "closing etcd", kv.Close)
-	return n.serve(ctx, kv, func(n *node) {
+	return runNode(ctx, o, o.logger(s), func(n *node) {
 		fmt.Fprintf(s.out, "varve is ready: bootstrap %s, http %s, data %s\n", n.bootstrap(), n.httpAddr(), o.data[0])
 	})
 }

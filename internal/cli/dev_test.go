@@ -3,38 +3,21 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/varve/varve/internal/testenv"
 	"github.com/varve/varve/ops"
 )
-
-// safeBuffer is written by a node while the test reads it.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
@@ -55,7 +38,7 @@ func startDev(t *testing.T, flags ...string) devNode {
 	n := devNode{kafka: freeAddress(t), http: freeAddress(t)}
 	t.Chdir(t.TempDir())
 	args := append([]string{"dev", "--listeners", "PLAINTEXT://" + n.kafka, "--http", n.http}, flags...)
-	var out, errs safeBuffer
+	var out, errs testenv.Log
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan int, 1)
 	go func() { ended <- Run(ctx, args, streams{in: strings.NewReader(""), out: &out, err: &errs}) }()
@@ -82,6 +65,21 @@ func startDev(t *testing.T, flags ...string) devNode {
 	}
 	t.Setenv(envBootstrap, n.kafka)
 	return n
+}
+
+// scrapeNode is a node's /metrics.
+func scrapeNode(t *testing.T, address string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // must runs a command line that has to succeed and returns its standard output.
@@ -139,6 +137,16 @@ func TestAgainstDev(t *testing.T) {
 		if records != 3000 {
 			t.Errorf("the segments hold %d records", records)
 		}
+		// What the list shows can be dumped: the URL, and the key below the bucket's directory.
+		seg := manifests[0].Segments[0]
+		if table := must(t, "", "segment", "list", "logs:0", "--http", n.http); !strings.Contains(table, seg.URL) || seg.URL == "" {
+			t.Errorf("no %q in\n%s", seg.URL, table)
+		}
+		for _, place := range []string{seg.URL, filepath.Join("varve-data", "bucket", seg.Object)} {
+			if out := must(t, "", "segment", "dump", place, "--summary"); !strings.Contains(out, "segment of logs-0") {
+				t.Errorf("dump %s: %s", place, out)
+			}
+		}
 	})
 	t.Run("from, to and count", func(t *testing.T) {
 		if out := must(t, "", "consume", "logs", "--from", "@1700000100000", "--count", "7"); strings.Count(out, "\n") != 7 {
@@ -152,10 +160,22 @@ func TestAgainstDev(t *testing.T) {
 		}
 	})
 	t.Run("group", func(t *testing.T) { devGroups(t) })
+	t.Run("zone of a reset", func(t *testing.T) {
+		if out := must(t, "", "group", "reset", "zoned", "--topic", "logs", "--to", "2024-05-01 14:00"); !strings.Contains(out, "read in the local zone") {
+			t.Errorf("%s", out)
+		}
+	})
 	t.Run("txn", func(t *testing.T) { devTxns(t) })
 	t.Run("cluster", func(t *testing.T) {
-		if out := must(t, "", "cluster", "describe"); !strings.Contains(out, "partitions 3") {
+		if out := must(t, "", "cluster", "describe", "--http", n.http); !strings.Contains(out, "partitions 3") || !strings.Contains(out, "controller 1 ") {
 			t.Error(out)
+		}
+		if out := must(t, "", "cluster", "describe", "--http", freeAddress(t)); !strings.Contains(out, "controller - ") {
+			t.Errorf("nobody tells the controller: %s", out)
+		}
+		// What the node says of itself, as scraped: the collector over the real wiring.
+		if text := scrapeNode(t, n.http); !strings.Contains(text, "\nkafka_controller_kafkacontroller_activecontrollercount 1\n") || !strings.Contains(text, "\nvarve_controller_active 1\n") {
+			t.Error("the only node is not the active controller")
 		}
 	})
 	t.Run("bench", func(t *testing.T) {
@@ -205,6 +225,43 @@ func devTopics(t *testing.T) {
 		if code, _, errs := runCLI(t, "", "config", "set", "--topic", "logs", wrong); code != exitFailed || !strings.Contains(errs, "INVALID_CONFIG") {
 			t.Errorf("%s: %d %s", wrong, code, errs)
 		}
+	}
+	if code, _, errs := runCLI(t, "", "topic", "alter", "logs", "--partitions", "4", "--config", "retention.ms=soon"); code != exitFailed || !strings.Contains(errs, "INVALID_CONFIG") {
+		t.Errorf("partitions beside a config that is refused: %d %s", code, errs)
+	}
+	if out := must(t, "", "topic", "describe", "logs", "-o", "json"); strings.Count(out, `"leader"`) != 3 {
+		t.Errorf("they were added all the same: %s", out)
+	}
+	for _, row := range []string{"config unset --topic logs retention.mss", "topic alter logs --delete-config retention.mss"} {
+		if code, _, errs := runCLI(t, "", strings.Fields(row)...); code != exitFailed || !strings.Contains(errs, "did you mean retention.ms?") {
+			t.Errorf("varve %s: %d %s", row, code, errs)
+		}
+	}
+	for _, whose := range []string{"--broker 1", "--brokers", "--group g"} {
+		if code, _, errs := runCLI(t, "", strings.Fields("config unset nonsense "+whose)...); code != exitFailed || !strings.Contains(errs, "there is no ") {
+			t.Errorf("unset of nonsense, %s: %d %s", whose, code, errs)
+		}
+	}
+	if code, _, errs := runCLI(t, "", "config", "set", "--topic", "logs", "retention.ms"); code != exitUsage || strings.Contains(errs, "--config") {
+		t.Errorf("an argument without a value: %d %s", code, errs)
+	}
+	if out := must(t, "", "config", "set", "--topic", "logs", "retention.ms=-1", "--dry-run", "-o", "json"); !strings.Contains(out, `"changed"`) || !strings.Contains(out, `"retention.ms"`) {
+		t.Errorf("as JSON: %s", out)
+	}
+	if code, out, errs := runCLI(t, "", "topic", "create", "many", "--replication-factor", "3", "--dry-run"); code != exitDone || !strings.Contains(errs, "has 1 replica, not 3") {
+		t.Errorf("a factor that is cut down: %d %s%s", code, out, errs)
+	}
+	if out := must(t, "", "topic", "create", "logs", "--if-not-exists"); strings.Contains(out, "-1") || !strings.Contains(out, "exists already") {
+		t.Errorf("a topic that is there: %s", out)
+	}
+	if code, _, errs := runCLI(t, "", "produce", "nope", "--partition", "7"); code != exitFailed || !strings.Contains(errs, "would be created with 1 partition") {
+		t.Errorf("a partition that a new topic would not have: %d %s", code, errs)
+	}
+	if out := must(t, "", "topic", "list"); strings.Contains(out, "nope") {
+		t.Errorf("it was created all the same: %s", out)
+	}
+	if _, _, errs := runCLI(t, "", "consume", "logs", "--from", "2024-05-01 14:00"); !strings.Contains(errs, "--from 2024-05-01T14:00:00.000") || !strings.Contains(errs, "read in the local zone") {
+		t.Errorf("the zone of --from is not told: %s", errs)
 	}
 	devCompaction(t)
 	if out := must(t, "", "config", "set", "--topic", "logs", "max.message.bytes=2000000", "retention.ms=-1"); out != "changed 2 configs of topic logs\n" {

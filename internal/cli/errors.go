@@ -4,9 +4,12 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -44,6 +47,7 @@ var hints = map[*kerr.Error]string{
 	kerr.OffsetOutOfRange:             "`varve offsets TOPIC` shows the range",
 	kerr.MessageTooLarge:              "raise max.message.bytes of the topic or send less per batch",
 	kerr.KafkaStorageError:            "the node cannot use its disk or the bucket right now: see its log and /readyz, then retry",
+	kerr.InvalidTimestamp:             "message.timestamp.before.max.ms and …after.max.ms of the topic bound it; a time in milliseconds since 1970 is read with --time-layout unixms",
 	kerr.UnknownMemberID:              "the group has members: stop them first (`varve group describe GROUP` shows them)",
 	kerr.NonEmptyGroup:                "stop its members first: `varve group describe GROUP` shows them",
 	kerr.GroupIDNotFound:              "see `varve group list`",
@@ -97,6 +101,36 @@ func answered(doing string, err error, message string) error {
 		return explain(doing, err)
 	}
 	return fmt.Errorf("%s: %s: %s", doing, ke.Message, oneLine(message))
+}
+
+// goNumber is how Go says that a text is no number.
+var goNumber = regexp.MustCompile(`strconv\.[A-Za-z]+: parsing "[^"]*": (invalid syntax|value out of range)`)
+
+// plainFlag says without Go's names what is wrong with a flag.
+func plainFlag(err error) string {
+	return goNumber.ReplaceAllStringFunc(err.Error(), func(m string) string {
+		if strings.HasSuffix(m, "range") {
+			return "out of range"
+		}
+		return "not a number"
+	})
+}
+
+// plainJSON says without Go's names what is wrong with a JSON text.
+func plainJSON(err error) string {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		wants := map[reflect.Kind]string{reflect.String: "a string", reflect.Bool: "true or false", reflect.Slice: "a list", reflect.Struct: "an object"}[kind.Type.Kind()]
+		if wants == "" {
+			wants = "a whole number in range"
+		}
+		what := "it"
+		if kind.Field != "" {
+			what = kind.Field
+		}
+		return fmt.Sprintf("%s must be %s, not %s", what, wants, kind.Value)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

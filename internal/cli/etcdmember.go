@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"path/filepath"
 	"strconv"
@@ -52,9 +51,16 @@ func (o *nodeOptions) members() (map[string]string, error) {
 	return members, nil
 }
 
-// startEtcd starts this node's member and connects to it. stop ends the member, after its clients.
-func (o *nodeOptions) startEtcd(ctx context.Context, log *slog.Logger) (kv metadata.KV, stop func(), err error) {
+// memberOptions are the member's, from the flags alone.
+func (o *nodeOptions) memberOptions() (embed.Options, error) {
 	peers, err := o.members()
+	return embed.Options{Listen: o.etcdListen, Peers: peers, Name: strconv.Itoa(int(o.nodeID)), ClusterToken: o.cluster}, err
+}
+
+// startEtcd starts this node's member and connects to it. stop ends the member, after its clients.
+func (n *node) startEtcd(ctx context.Context) (kv metadata.KV, stop func(), err error) {
+	o := n.options
+	member, err := o.memberOptions()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,29 +68,52 @@ func (o *nodeOptions) startEtcd(ctx context.Context, log *slog.Logger) (kv metad
 	if dir == "" {
 		dir = filepath.Join(o.data[0], "etcd")
 	}
-	if len(peers) > 1 {
-		log.Info("waiting for a majority of the etcd members", "members", len(peers), "dir", dir)
+	if err := n.made.dir(dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("--etcd embed: %w", err)
 	}
-	options := embed.Options{Listen: o.etcdListen, Peers: peers, Name: strconv.Itoa(int(o.nodeID)), ClusterToken: o.cluster}
+	if len(member.Peers) > 1 {
+		n.log.Info("waiting for a majority of the etcd members", "members", len(member.Peers), "dir", dir)
+	}
+	member.Logger, member.Anew = n.log.With("component", "etcd"), n.mayMakeEtcd
 	if o.small {
-		options.WALSegmentBytes = smallWAL
+		member.WALSegmentBytes = smallWAL
 	}
-	server, err := embed.Start(ctx, dir, options)
+	server, err := embed.Start(ctx, dir, member)
 	switch {
 	case errors.Is(err, embed.ErrLocked):
 		return nil, nil, fmt.Errorf("--data %s is in use by another process: stop it, or give this node another directory (%w)", o.data[0], err)
 	case err != nil:
 		return nil, nil, fmt.Errorf("--etcd embed: %w", err)
 	}
-	member := *o
-	member.etcd = server.Endpoints()
+	n.log.Info("the etcd member runs", "release", embed.Release, "clients", server.Endpoints()[0], "dir", dir)
+	at := *o
+	at.etcd = server.Endpoints()
 	var inside etcd.KVServer
 	if o.etcdUser == "" { // only a connection can log in
 		inside = server.Inside()
 	}
-	if kv, err = member.openEtcd(ctx, log, inside); err != nil {
-		server.Close()
+	if kv, err = at.openEtcd(ctx, n.log, inside); err != nil {
+		server.Discard()
 		return nil, nil, err
 	}
-	return kv, server.Close, nil
+	n.etcd, n.member = at.etcd, server
+	return kv, func() {
+		if n.made.kept {
+			server.Close()
+		} else {
+			server.Discard()
+		}
+	}, nil
+}
+
+// watchMember ends the node with its etcd member: without it the node would only lose its lease, and nobody would be told why.
+func (n *node) watchMember(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-n.member.Err():
+		return fmt.Errorf("the etcd member ended: %w", err)
+	case <-n.member.Stopped():
+		return errors.New("the etcd member ended: it was removed from the others, or its disk failed; start the node again, with an empty etcd directory if the others have replaced it")
+	}
 }

@@ -14,6 +14,12 @@ type listedGroup struct {
 	Coordinator  int32  `json:"coordinator"`
 }
 
+// groupStates and groupTypes are spelled as Kafka does.
+var (
+	groupStates = []string{"Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Dead"}
+	groupTypes  = []string{"classic", "consumer"}
+)
+
 func newGroupListCommand(s *streams) *cobra.Command {
 	var states, types []string
 	cmd := &cobra.Command{Use: "list", Short: "List groups with their state and coordinator", Args: exactArgs()}
@@ -21,6 +27,14 @@ func newGroupListCommand(s *streams) *cobra.Command {
 	cmd.Flags().StringSliceVar(&types, "type", nil, "only groups of these types: classic, consumer")
 	conn, out := addConnection(cmd), addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		states, err := choices("--state", states, groupStates)
+		if err != nil {
+			return err
+		}
+		types, err := choices("--type", types, groupTypes)
+		if err != nil {
+			return err
+		}
 		ctx, adm, done, err := conn.administer(cmd.Context())
 		if err != nil {
 			return err

@@ -48,6 +48,8 @@ type resetRow struct {
 type resetAnswer struct {
 	Group      string     `json:"group"`
 	Executed   bool       `json:"executed"`
+	At         string     `json:"at,omitempty"`   // the time that was asked for
+	Zone       string     `json:"zone,omitempty"` // where its zone came from when it carried none
 	Partitions []resetRow `json:"partitions"`
 }
 
@@ -104,7 +106,16 @@ func newGroupResetCommand(s *streams) *cobra.Command {
 		for _, row := range rows {
 			t.add(row.Topic, row.Partition, row.From, row.To)
 		}
-		if err := out.show(s.out, resetAnswer{args[0], execute, rows}, t); err != nil || execute {
+		answer := resetAnswer{Group: args[0], Executed: execute, Partitions: rows}
+		if at := target.position.at; !target.shifted && target.position.kind == atTime {
+			answer.At, answer.Zone = formatTime(at.time), at.zone
+			if *out == outputTable {
+				if err := writeLine(s.out, "first record at or after %s", at); err != nil {
+					return err
+				}
+			}
+		}
+		if err := out.show(s.out, answer, t); err != nil || execute {
 			return err
 		}
 		fmt.Fprintln(cmd.ErrOrStderr(), "nothing was changed; --execute does it")

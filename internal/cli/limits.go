@@ -28,6 +28,12 @@ const (
 	firstFooterRead = 64 << 10
 	// maxBehindSegment is how far before the end of a file the end of a segment is looked for.
 	maxBehindSegment = 16 << 10
+	// maxStayingIn bounds the topics in an answer about nodes that have replicas which stay on one that drains, maxTopicsNamed those that
+	// one line of a command names.
+	maxStayingIn   = 100
+	maxTopicsNamed = 3
+	// stallLook is how often produce looks whether acknowledgements come, and after how long without one it listens to why.
+	stallLook = 250 * time.Millisecond
 	// maxNotes bounds the different troubles that one run of consume mentions.
 	maxNotes = 20
 	// autoCreateWait is how long produce waits for a topic that the broker may be creating.
@@ -38,13 +44,17 @@ const (
 	idleProbe = time.Second
 	// progressEvery is how often progress is redrawn.
 	progressEvery = 200 * time.Millisecond
-	// drainLook is how often node drain --wait looks, drainLooks how often in a row nothing may be left to do before it believes that.
-	drainLook  = 200 * time.Millisecond
-	drainLooks = 10
+	// drainLook is how often node drain --wait looks.
+	drainLook = 200 * time.Millisecond
 	// maxReassignmentBytes bounds what is read of a file with reassignments.
 	maxReassignmentBytes = 64 << 20
 	// maxHTTPAnswerBytes bounds what is read of an operations API answer.
 	maxHTTPAnswerBytes = 256 << 20
+	// controllerWait is how long cluster describe waits to hear who is the controller.
+	controllerWait = 3 * time.Second
+	// stampEvery is how often a node to which something is appended raises the stamps of its data directories: an image of the disk that is
+	// younger than that, of a node that ran, is not known as such when it is put back.
+	stampEvery = time.Minute
 	// httpDialTimeout is how long connecting to one node's HTTP port may take before the next node is asked.
 	httpDialTimeout = 5 * time.Second
 )

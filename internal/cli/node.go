@@ -23,10 +23,12 @@ import (
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/metadata/config"
 	"github.com/varve/varve/metadata/controller"
+	"github.com/varve/varve/metadata/etcd/embed"
 	"github.com/varve/varve/ops"
 	"github.com/varve/varve/record"
 	"github.com/varve/varve/tiering"
 	"github.com/varve/varve/tiering/objstore"
+	"github.com/varve/varve/tiering/objstore/dir"
 )
 
 // node is everything that one `varve serve` process runs, wired. Fields are in the order of the start; stop goes backwards.
@@ -55,6 +57,10 @@ type node struct {
 	ops          *ops.Server
 	httpListener net.Listener
 
+	etcd   []string      // its endpoints
+	member *embed.Server // nil: etcd is elsewhere
+	made   made          // until others may count on it
+
 	closers []func() error // in the order of the start
 }
 
@@ -63,7 +69,7 @@ type node struct {
 func prepareNode(ctx context.Context, o *nodeOptions, log *slog.Logger) (*node, error) {
 	n := &node{options: o, log: log, registry: prometheus.NewRegistry()}
 	n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return n, n.steps(ctx, n.readConfig, n.tryPorts, n.openBucket)
+	return n, n.steps(ctx, n.readConfig, n.tryPorts, n.openBucket) // n also with an error: it knows what was made
 }
 
 // open opens and wires everything, and binds the listeners; run starts it. On an error everything opened is closed again.
@@ -119,8 +125,13 @@ func (n *node) tryPorts(context.Context) error {
 		add("--listeners, "+e.name, e.bind)
 	}
 	add("--http", n.options.http)
-	if u, err := url.Parse(n.options.etcdListen); err == nil && n.options.embedsEtcd() {
-		add("--etcd-listen", u.Host)
+	if n.options.embedsEtcd() {
+		if u, err := url.Parse(n.options.etcdListen); err == nil {
+			add("--etcd-listen", u.Host)
+		}
+		if o, err := n.options.memberOptions(); err == nil {
+			add("--etcd-peers", o.PeerAddress())
+		}
 	}
 	for _, name := range names {
 		l, err := listenTCP(addresses[name])
@@ -134,8 +145,8 @@ func (n *node) tryPorts(context.Context) error {
 
 // examine has a new data directory not made for a cluster that the node does not fit into.
 func (n *node) examine(ctx context.Context) error {
-	for _, dir := range n.options.data {
-		if _, err := os.Stat(filepath.Join(dir, "hot")); !errors.Is(err, os.ErrNotExist) {
+	for _, data := range n.options.data {
+		if _, err := os.Stat(filepath.Join(data, "hot")); !errors.Is(err, os.ErrNotExist) {
 			return nil // opening it tells
 		}
 	}
@@ -153,6 +164,17 @@ func (n *node) examine(ctx context.Context) error {
 	}
 }
 
+// mayMakeEtcd refuses a new etcd where the bucket holds a cluster, before anything of it is made.
+func (n *node) mayMakeEtcd(ctx context.Context) error {
+	inBucket, err := n.bucketClusterID(ctx)
+	if err != nil {
+		return err
+	}
+	o := n.metadataOptions()
+	o.BucketClusterID = inBucket
+	return metadata.MayBegin(o)
+}
+
 func (n *node) metadataOptions() metadata.Options {
 	return metadata.Options{
 		ClusterName: n.options.cluster, NodeID: record.NodeID(n.options.nodeID), Logger: n.log.With("component", "metadata"),
@@ -162,8 +184,8 @@ func (n *node) metadataOptions() metadata.Options {
 
 // openBucket opens the bucket behind its decorators and asks it whether it can be used.
 func (n *node) openBucket(ctx context.Context) error {
-	if dir := n.options.makeBucket; dir != "" {
-		if err := os.MkdirAll(dir, 0o750); err != nil {
+	if bucket := n.options.makeBucket; bucket != "" {
+		if err := n.made.dir(bucket, 0o750); err != nil {
 			return fmt.Errorf("--data: %w", err)
 		}
 	}
@@ -172,6 +194,9 @@ func (n *node) openBucket(ctx context.Context) error {
 		return usagef("--bucket: %s", err)
 	}
 	n.location = location
+	if n.options.makeBucket != "" { // other nodes may be about to use any other one
+		n.made.maybe(filepath.Join(location.Dir, dir.TempDir))
+	}
 	driver, err := openDriver(ctx, location, objstore.Credentials{File: n.options.credentials})
 	if err != nil {
 		return fmt.Errorf("--bucket: %w", err)
@@ -195,12 +220,13 @@ func (n *node) openLogs(context.Context) (err error) {
 		return err
 	}
 	n.memory.apply(n.log)
-	for i, dir := range n.options.data {
-		if err := os.MkdirAll(dir, 0o750); err != nil {
+	for i, data := range n.options.data {
+		hot := filepath.Join(data, "hot")
+		if err := n.made.dir(hot, 0o750); err != nil {
 			return fmt.Errorf("--data: %w", err)
 		}
 		options := hotlog.Options{
-			CacheBytes: n.memory.pebbleCache, MemTableBytes: n.memory.memTable, Logger: n.log.With("component", "hotlog", "dir", dir),
+			CacheBytes: n.memory.pebbleCache, MemTableBytes: n.memory.memTable, Logger: n.log.With("component", "hotlog", "dir", data),
 		}
 		if n.options.small {
 			options.ReserveBytes = smallReserve
@@ -208,19 +234,27 @@ func (n *node) openLogs(context.Context) (err error) {
 		if options.WALFailoverDir, err = n.options.failoverDir(i); err != nil {
 			return err
 		}
-		db, err := hotlog.Open(filepath.Join(dir, "hot"), options)
+		if options.WALFailoverDir != "" { // the log makes it, unless it has to be there
+			n.made.maybe(options.WALFailoverDir)
+		}
+		db, err := hotlog.Open(hot, options)
 		switch {
 		case errors.Is(err, hotlog.ErrLocked):
-			return fmt.Errorf("--data %s is in use by another process: stop it, or give this node another directory (%w)", dir, err)
+			return fmt.Errorf("--data %s is in use by another process: stop it, or give this node another directory (%w)", data, err)
 		case errors.Is(err, hotlog.ErrCorrupt):
-			return fmt.Errorf("--data %s: %w; move the directory aside and start again: the node comes back with an empty one", dir, err)
+			return fmt.Errorf("--data %s: %w; move the directory aside and start again: the node comes back with an empty one", data, err)
 		case errors.Is(err, hotlog.ErrFailoverDir):
-			return fmt.Errorf("--data %s: %w: --wal-failover names the directory above it", dir, err)
+			return fmt.Errorf("--data %s: %w: --wal-failover names the directory above it", data, err)
 		case err != nil:
-			return fmt.Errorf("--data %s: %w", dir, err)
+			return fmt.Errorf("--data %s: %w", data, err)
 		}
 		n.logs = append(n.logs, db)
-		n.closers = append(n.closers, db.Close)
+		n.closers = append(n.closers, func() error {
+			if n.made.kept {
+				return db.Close()
+			}
+			return db.Discard()
+		})
 	}
 	return nil
 }
@@ -279,30 +313,28 @@ func (n *node) openMetadata(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
+	n.made.keep() // the bucket may name the cluster from here on
 	if n.meta.BucketUnconfirmed() {
 		if err := n.nameCluster(ctx); err != nil {
 			return err
 		}
 	}
-	var stores []metadata.StoreBoots
 	for _, db := range n.logs {
 		if err := db.SetIdentity(n.meta.ClusterID(), n.options.nodeID); err != nil {
 			return err
 		}
-		id := db.Identity()
-		stores = append(stores, metadata.StoreBoots{StoreID: id.StoreID, Boots: id.Boots})
 	}
-	suspect, err := n.meta.RegisterNode(ctx, stores)
+	suspect, err := n.meta.RegisterNode(ctx, n.stores())
 	if err != nil {
 		return err
 	}
 	for i, old := range suspect {
 		if old {
-			return fmt.Errorf("--data %s is an older copy of this node's directory: it was started more often than the copy knows; "+
+			return fmt.Errorf("--data %s is an older copy of this node's directory: etcd knows of a newer state of it; "+
 				"move it aside and start again, with the newest directory or an empty one", n.options.data[i])
 		}
 	}
-	return nil
+	return n.stamp(ctx)
 }
 
 // sameAge refuses a fresh directory beside used ones: the directories together are one store, and with another set of them the node
@@ -359,6 +391,10 @@ func (n *node) run(ctx context.Context, ready func(*node)) error {
 	g.Go(func() error { return n.jobs.Run(gctx) })
 	g.Go(func() error { return n.controller.Run(gctx) })
 	g.Go(func() error { return n.memory.followGC(gctx) })
+	g.Go(func() error { return n.keepStamping(gctx, stampEvery) })
+	if n.member != nil {
+		g.Go(func() error { return n.watchMember(gctx) })
+	}
 	g.Go(func() error {
 		defer stopWork() // the last that has to be answered is
 		// Before the metadata is loaded, every topic would be answered as unknown. Who connects meanwhile waits.

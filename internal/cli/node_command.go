@@ -21,8 +21,14 @@ func newNodeCommand(s *streams) *cobra.Command {
 		newNodeListCommand(s), newNodeDrainCommand(s), newNodeUndrainCommand(s))
 }
 
+// nodeColumns explains what nodeTable shows.
+const nodeColumns = "STATE is up, draining (`varve node drain`) or away (not registered). INCARNATION is the number of the node's registration:\n" +
+	"it gets a higher one at each start, and when its lease had ended; what an earlier one still sends is refused. A node that is away has none.\n" +
+	"LEADS are the partitions that it leads, REPLICAS those that are assigned to it, ARRIVING the replicas that a move brings, LEAVING those that\n" +
+	"one takes away, or took away while others still count on them, STAYING those of a node that drains which no other node can take. HTTP is the address that it was started with."
+
 func newNodeListCommand(s *streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "Show nodes, what they lead and hold, and which drain", Args: exactArgs()}
+	cmd := &cobra.Command{Use: "list", Short: "Show nodes, what they lead and hold, and which drain", Args: exactArgs(), Long: nodeColumns}
 	conn, out := addConnection(cmd), addOutput(cmd)
 	api := addOps(cmd, conn)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -36,13 +42,13 @@ func newNodeListCommand(s *streams) *cobra.Command {
 }
 
 func nodeTable(nodes ...ops.NodeState) *table {
-	t := &table{header: []string{"node", "state", "rack", "incarnation", "leads", "replicas", "arriving", "leaving", "http"}}
+	t := &table{header: []string{"node", "state", "rack", "incarnation", "leads", "replicas", "arriving", "leaving", "staying", "http"}}
 	for _, n := range nodes {
 		incarnation := "-"
 		if n.Registered {
 			incarnation = strconv.FormatInt(n.Incarnation, 10)
 		}
-		t.add(n.ID, nodeState(&n), n.Rack, incarnation, n.Leaders, n.Replicas, n.Arriving, n.Leaving, n.HTTP)
+		t.add(n.ID, nodeState(&n), n.Rack, incarnation, n.Leaders, n.Replicas, n.Arriving, n.Leaving, n.Staying, n.HTTP)
 	}
 	return t
 }
@@ -82,11 +88,12 @@ func newNodeDrainCommand(s *streams) *cobra.Command {
 		Use:   "drain NODE",
 		Short: "Move what a node leads and holds to others, and give it nothing new",
 		Long: "The node hands its leaderships over at once. Its replicas move to nodes that have none of the partition, where there are such; only\n" +
-			"the hot tail is copied. Where there are none, an automatic replication factor falls and other replicas stay. The mark outlives the\n" +
-			"node, which may be stopped at any time; `varve node undrain` ends it.",
+			"the hot tail is copied. Where there are none, an automatic replication factor falls and other replicas stay: how many is said, and that\n" +
+			"is no failure. The mark outlives the node, which may be stopped at any time; `varve node undrain` ends it. `varve node list --help`\n" +
+			"explains the columns.",
 		Args: exactArgs("NODE"),
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until the node leads nothing and no replica of it moves, at most this long (default: do not wait)")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until the node leads nothing and every replica that another node can take has left, at most this long (default: do not wait)")
 	conn, out := addConnection(cmd), addOutput(cmd)
 	api := addOps(cmd, conn)
 	api.addToken(cmd)
@@ -104,28 +111,29 @@ func newNodeDrainCommand(s *streams) *cobra.Command {
 		}
 		failure := awaitDrained(cmd.Context(), api, id, wait, &n)
 		left := nodeOf(n.Nodes, id)
-		return cmp.Or(failure, out.show(s.out, left, nodeTable(left)))
+		shown := out.show(s.out, left, nodeTable(left))
+		if note := drainNote(&n, id); note != "" && failure == nil {
+			fmt.Fprintln(s.err, note)
+		}
+		return cmp.Or(failure, shown)
 	}
 	return cmd
 }
 
-// awaitDrained looks until the node leads nothing and nothing of it moves, twice in a row, since a move may be about to begin.
+// awaitDrained looks until the node leads nothing, holds nothing but what stays, and gets nothing by a move that somebody asked for before. A look
+// may be answered by a node that has not heard of the mark yet: to that nothing stays.
 func awaitDrained(ctx context.Context, api *opsClient, id int32, wait time.Duration, n *ops.Nodes) error {
 	if wait == 0 {
 		return nil
 	}
-	deadline := time.Now().Add(wait)
-	for quiet := 0; ; {
+	for deadline := time.Now().Add(wait); ; {
 		left := nodeOf(n.Nodes, id)
-		if quiet++; left.Leaders > 0 || left.Leaving > 0 {
-			quiet = 0
-		}
-		if left.Leaders+left.Replicas == 0 || quiet > drainLooks {
+		if left.Leaders == 0 && left.Replicas <= left.Staying && left.Leaving+left.Arriving == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("node %d still leads %d partitions and has %d replicas that move after %s; it goes on by itself, see `varve node list`",
-				id, left.Leaders, left.Leaving, wait)
+			return fmt.Errorf("node %d still leads %d partitions, has %d replicas that are to leave, and gets %d, after %s; %s",
+				id, left.Leaders, max(left.Replicas-left.Staying, left.Leaving), left.Arriving, wait, cmp.Or(nobodyTakes(n), "it goes on by itself, see `varve node list`, and `varve why TOPIC` for what it waits for"))
 		}
 		select {
 		case <-time.After(drainLook):
@@ -139,7 +147,18 @@ func awaitDrained(ctx context.Context, api *opsClient, id int32, wait time.Durat
 }
 
 func newNodeUndrainCommand(s *streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "undrain NODE", Short: "Let a node lead and hold partitions again", Args: exactArgs("NODE")}
+	cmd := &cobra.Command{
+		Use:   "undrain NODE",
+		Short: "Let a node lead and hold partitions again",
+		Long: "Within seconds the node leads again where its replica stayed and stands first (`varve topic describe`), once that is in sync. Automatic\n" +
+			"replication factors rise at once, with the node last. What went to others otherwise stays there until balance needs the node: for load,\n" +
+			"or, while less than 16 KiB/s come in to the whole cluster, for numbers. Then leaders move only between nodes of which one is off the\n" +
+			"mean number by more than 2 and a quarter of it, or leads nothing where the mean is 2 or more: of a few partitions none comes back.\n" +
+			"Balance rests while a node that holds replicas is away. `varve reassign` spreads a topic, leaders included, at once.",
+		Example: "  varve node undrain 2\n" +
+			"  varve reassign plan logs --nodes 1,2,3 -o json | varve reassign apply --file -",
+		Args: exactArgs("NODE"),
+	}
 	conn, out := addConnection(cmd), addOutput(cmd)
 	api := addOps(cmd, conn)
 	api.addToken(cmd)
@@ -153,7 +172,9 @@ func newNodeUndrainCommand(s *streams) *cobra.Command {
 			return err
 		}
 		now := nodeOf(n.Nodes, id)
-		return out.show(s.out, now, nodeTable(now))
+		shown := out.show(s.out, now, nodeTable(now))
+		fmt.Fprintln(s.err, undrainNote(&n, id))
+		return shown
 	}
 	return cmd
 }

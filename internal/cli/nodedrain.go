@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/varve/varve/metadata"
+	"github.com/varve/varve/metadata/controller"
 	"github.com/varve/varve/ops"
 	"github.com/varve/varve/record"
 )
@@ -32,16 +33,25 @@ func (o opsNode) Nodes(context.Context) (ops.Nodes, error) {
 		s := of(n)
 		s.Draining, s.Since = true, d.Since.UnixMilli()
 	}
+	around := controller.Around(img)
 	for t := range img.Topics() {
 		for i := range t.Partitions {
 			if t.Deleting {
 				break
 			}
 			countReplicas(img, t, int32(i), of)
+			if len(img.Drains()) > 0 {
+				countStaying(around, t, int32(i), of)
+			}
 		}
 	}
-	out := ops.Nodes{Nodes: []ops.NodeState{}}
+	out := ops.Nodes{Nodes: []ops.NodeState{}, Takers: []int32{}}
+	for _, n := range controller.Placeable(around.Nodes) {
+		out.Takers = append(out.Takers, int32(n.ID))
+	}
 	for _, s := range states {
+		slices.Sort(s.StayingIn)
+		s.StayingIn = s.StayingIn[:min(len(s.StayingIn), maxStayingIn)]
 		out.Nodes = append(out.Nodes, *s)
 	}
 	slices.SortFunc(out.Nodes, func(a, b ops.NodeState) int { return cmp.Compare(a.ID, b.ID) })
@@ -58,13 +68,24 @@ func countReplicas(img *metadata.Image, t *metadata.Topic, index int32, of func(
 	for _, n := range a.Replicas {
 		of(n).Replicas++
 	}
+	counts := func(n record.NodeID) {
+		if !slices.Contains(a.Replicas, n) {
+			of(n).Leaving++
+		}
+	}
+	for _, m := range state.ISR.Members {
+		counts(m.Node)
+	}
+	for _, m := range state.ISR.ELR {
+		counts(m.Node)
+	}
 	if a.Move == nil {
 		return
 	}
 	for _, n := range a.Move.Adding() {
 		of(n).Arriving++
 	}
-	for _, n := range a.Move.Removing() {
+	for _, n := range a.Removing() {
 		of(n).Leaving++
 	}
 }

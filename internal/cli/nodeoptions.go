@@ -5,6 +5,8 @@ package cli
 import (
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sort"
@@ -16,6 +18,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/varve/varve/metadata/config"
+	"github.com/varve/varve/ops"
 	"github.com/varve/varve/tiering/objstore"
 )
 
@@ -89,7 +92,7 @@ func (o *nodeOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.peerTLS.key, "inter-broker-tls-key", "", "`FILE` with its key")
 	f.StringVar(&o.peerTLS.ca, "inter-broker-tls-ca", "", "`FILE` with the certificate authority of the nodes")
 	f.StringVar(&o.rack, "rack", "", "Kafka's broker.rack")
-	f.StringVar(&o.http, "http", "127.0.0.1:9644", "`ADDR` of health, metrics and operations API")
+	f.StringVar(&o.http, "http", "127.0.0.1:9644", "`HOST:PORT` of health, metrics and operations API, empty for none")
 	f.StringVar(&o.httpToken, "http-token-file", "", "`FILE` with the token that changes of state and pprof demand")
 	f.StringArrayVar(&o.set, "set", nil, "`KEY=VALUE` of a Kafka broker config; repeatable")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -253,11 +256,43 @@ func (o *nodeOptions) checkValues() error {
 	if _, err := o.members(); err != nil {
 		return err
 	}
+	if len(o.etcd) > 0 && !o.embedsEtcd() {
+		if _, err := o.etcdConfig(); err != nil {
+			return err
+		}
+	} else if u, err := url.Parse(o.etcdListen); o.etcdListen != "" && (err != nil || u.Scheme != "http" || u.Port() == "") {
+		return usagef("--etcd-listen %q is not http://HOST:PORT", o.etcdListen)
+	}
+	if err := checkHTTP(o.http); err != nil {
+		return err
+	}
+	if err := (ops.Config{TokenFile: o.httpToken}).Validate(); err != nil {
+		return usagef("%s", err)
+	}
 	if _, err := openPeerTLS(o.peerTLS); err != nil {
 		return err
 	}
 	_, err = parseListeners(o.listeners)
 	return err
+}
+
+// checkHTTP refuses what is no address to listen at. The commands for operators take a list under the same name.
+func checkHTTP(address string) error {
+	if address == "" {
+		return nil
+	}
+	if strings.Contains(address, ",") {
+		return usagef("--http %q names several addresses: a node takes one HOST:PORT (%s in the environment is a node's --http as well as the list of "+
+			"nodes that `varve node list` and others ask: unset it here, or give --http)", address, envHTTP)
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return usagef("--http %q is not HOST:PORT, such as 127.0.0.1:%s", address, defaultHTTPPort)
+	}
+	return nil
 }
 
 func (o *nodeOptions) logger(s *streams) *slog.Logger {

@@ -12,10 +12,12 @@ import (
 
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/metadata/config"
+	"github.com/varve/varve/metadata/controller"
 	"github.com/varve/varve/ops"
 	"github.com/varve/varve/record"
 	"github.com/varve/varve/tiering"
 	"github.com/varve/varve/tiering/manifest"
+	"github.com/varve/varve/tiering/objstore"
 )
 
 // stateSource shows a node to the metrics collector.
@@ -23,9 +25,11 @@ type stateSource struct{ n *node }
 
 func (s stateSource) Replicas() ops.ReplicaCounts {
 	var c ops.ReplicaCounts
+	img := s.n.meta.Image()
 	for _, p := range s.n.broker.Partitions() {
 		m := p.Marks()
 		c.Partitions++
+		c.MaxLag = max(c.MaxLag, m.Lag)
 		if !m.Leading {
 			if !m.Following {
 				c.Offline++
@@ -33,6 +37,9 @@ func (s stateSource) Replicas() ops.ReplicaCounts {
 			continue
 		}
 		c.Leaders++
+		if moves(img, p.ID()) {
+			c.Reassigning++
+		}
 		switch {
 		case m.InSync < m.MinISR:
 			c.UnderMinISR++
@@ -48,9 +55,15 @@ func (s stateSource) Replicas() ops.ReplicaCounts {
 	return c
 }
 
+// moves tells whether a partition is being reassigned.
+func moves(img *metadata.Image, id record.PartitionID) bool {
+	t := img.TopicByID(id.Topic)
+	return t != nil && int(id.Index) < len(t.Partitions) && t.Assignment(id.Index).Move != nil
+}
+
 func (s stateSource) Controller() ops.ControllerCounts {
 	img := s.n.meta.Image()
-	c := ops.ControllerCounts{Brokers: len(img.Brokers())}
+	c := ops.ControllerCounts{Active: s.n.controller.Active(), UncleanElections: s.n.controller.UncleanElections(), Brokers: len(img.Brokers())}
 	for t := range img.Topics() {
 		if t.Deleting {
 			continue
@@ -80,7 +93,7 @@ func (s stateSource) EachPartition(fn func(*ops.PartitionRow)) {
 		m := p.Marks()
 		state, _ := img.Partition(p.ID())
 		fn(&ops.PartitionRow{
-			Topic: topic.Name, Partition: p.ID().Index, Leads: m.Leading, Leader: int32(state.Leader.Node), UnderReplicated: m.Leading && m.InSync < m.Replicas,
+			Topic: topic.Name, Partition: p.ID().Index, Leads: m.Leading, Follows: m.Following, Lag: m.Lag, Leader: int32(state.Leader.Node), UnderReplicated: m.Leading && m.InSync < m.Replicas,
 			LogStart: int64(m.LogStart), LogEnd: int64(m.LogEnd), HighWatermark: int64(m.HW), HotBytes: m.HotSize, TierBytes: m.TieredSize,
 			TierSegments: int(state.Head.Count), TopicPartitions: len(topic.Partitions),
 		})
@@ -103,7 +116,11 @@ func (o opsNode) Cluster(ctx context.Context) (ops.Cluster, error) {
 	img := o.n.meta.Image()
 	c := ops.Cluster{
 		ClusterID: o.n.meta.ClusterID(), Name: o.n.options.cluster, Version: img.Version, Node: o.n.options.nodeID,
-		Partitions: o.n.clusterPartitions(), Bucket: o.n.location.String(), Upgradable: metadata.CurrentVersions.Max,
+		Partitions: o.n.clusterPartitions(), Bucket: o.n.location.String(), Etcd: o.n.etcd, Upgradable: metadata.CurrentVersions.Max,
+	}
+	if holder, err := o.n.meta.Holder(within, controller.Role); err == nil && holder != record.NoNode {
+		id := int32(holder)
+		c.Controller = &id
 	}
 	for t := range img.Topics() {
 		if !t.Deleting {
@@ -131,7 +148,7 @@ func (o opsNode) Why(_ context.Context, name string, partition int32) (ops.Why, 
 	if int(partition) >= len(t.Partitions) {
 		return ops.Why{}, fmt.Errorf("%w: topic %q has %d partitions", ops.ErrNotFound, name, len(t.Partitions))
 	}
-	w := ops.Why{Topic: name, Node: o.n.options.nodeID}
+	w, around := ops.Why{Topic: name, Node: o.n.options.nodeID}, controller.Around(img)
 	for i := range int32(len(t.Partitions)) {
 		if partition >= 0 && i != partition {
 			continue
@@ -139,6 +156,7 @@ func (o opsNode) Why(_ context.Context, name string, partition int32) (ops.Why, 
 		id := record.PartitionID{Topic: t.ID, Index: i}
 		state, _ := img.Partition(id)
 		one := ops.WhyPartition{Partition: i, Leader: int32(state.Leader.Node), Reasons: o.n.broker.Why(id)}
+		one.Reasons = append(one.Reasons, whyDraining(around, t, i)...)
 		if b := img.Broker(state.Leader.Node); b != nil {
 			one.LeaderHTTP = b.HTTP
 		}
@@ -175,7 +193,7 @@ func (o opsNode) Segments(ctx context.Context, q ops.SegmentQuery) (ops.Segments
 			out.Next = &next
 			return false
 		}
-		out.Segments = append(out.Segments, segmentRow(e))
+		out.Segments = append(out.Segments, segmentRow(e, o.n.location))
 		return true
 	})
 	if err != nil {
@@ -184,10 +202,10 @@ func (o opsNode) Segments(ctx context.Context, q ops.SegmentQuery) (ops.Segments
 	return out, nil
 }
 
-func segmentRow(e *manifest.Entry) ops.Segment {
+func segmentRow(e *manifest.Entry, bucket objstore.Location) ops.Segment {
 	return ops.Segment{
 		Base: int64(e.Base), End: int64(e.End), Records: e.Records, Bytes: e.DataBytes, MinTimestamp: e.MinTimestamp, MaxTimestamp: e.MaxTimestamp,
-		LeaderEpoch: int32(e.LastEpoch()), HasAborted: e.HasAborted, SealedAt: e.SealedAtMillis, Object: e.Object, Position: e.Pos, Length: e.Len,
+		LeaderEpoch: int32(e.LastEpoch()), HasAborted: e.HasAborted, SealedAt: e.SealedAtMillis, Object: e.Object, URL: bucket.ObjectURL(e.Object), Position: e.Pos, Length: e.Len,
 		Attempt: e.Attempt.String(),
 	}
 }

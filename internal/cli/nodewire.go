@@ -96,6 +96,9 @@ func (n *node) wire(context.Context) (err error) {
 	if err := n.registry.Register(ops.NewCollector(stateSource{n})); err != nil {
 		return err
 	}
+	if err := n.registry.Register(newHotLogCollector(n.logs, n.options.data)); err != nil {
+		return err
+	}
 	n.ops, err = ops.New(ops.Config{TokenFile: n.options.httpToken}, opsNode{n}, n.registry, n.log.With("component", "http"))
 	return err
 }

@@ -23,6 +23,7 @@ import (
 const (
 	defaultHTTPPort = "9644"
 	envHTTP         = "VARVE_HTTP"
+	envHTTPToken    = "VARVE_HTTP_TOKEN_FILE"
 )
 
 // opsClient asks a node's operations API what the Kafka protocol has no request for. Any node will do, so one that is away is
@@ -36,13 +37,17 @@ type opsClient struct {
 
 func addOps(cmd *cobra.Command, conn *connection) *opsClient {
 	o := &opsClient{conn: conn}
-	cmd.Flags().StringVar(&o.addresses, "http", os.Getenv(envHTTP),
-		"HTTP addresses of nodes, `HOST:PORT[,HOST:PORT]`; the first that answers is asked (env "+envHTTP+"; default: port "+defaultHTTPPort+" of the --bootstrap hosts)")
+	known := os.Getenv(envHTTP)
+	from := "env " + envHTTP
+	if known == "" { // else the flag library shows it as the default
+		from += "; default: port " + defaultHTTPPort + " of the --bootstrap hosts"
+	}
+	cmd.Flags().StringVar(&o.addresses, "http", known, "HTTP addresses of nodes, `HOST:PORT[,HOST:PORT]`; the first that answers is asked ("+from+")")
 	return o
 }
 
 func (o *opsClient) addToken(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.tokenFile, "http-token-file", "", "`FILE` with the token that the node was started with")
+	cmd.Flags().StringVar(&o.tokenFile, "http-token-file", os.Getenv(envHTTPToken), "`FILE` with the token that the node was started with (env "+envHTTPToken+")")
 }
 
 // bases are the URLs of the nodes in the order to ask them, each once.
@@ -136,7 +141,11 @@ func (o *opsClient) ask(ctx context.Context, base, method, path string, payload 
 		if err != nil {
 			return usagef("--http-token-file: %s", err)
 		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		text := strings.TrimSpace(string(token))
+		if text == "" {
+			return usagef("--http-token-file %s is empty", o.tokenFile)
+		}
+		req.Header.Set("Authorization", "Bearer "+text)
 	}
 	resp, err := opsHTTP.Do(req)
 	if err != nil {
@@ -147,7 +156,24 @@ func (o *opsClient) ask(ctx context.Context, base, method, path string, payload 
 	if err != nil {
 		return notAnswered(ctx, base, method, fmt.Errorf("reading the answer: %w", err))
 	}
+	if err := o.unauthorized(base, resp); err != nil {
+		return err
+	}
 	return decodeAnswer(base, resp, b, answer)
+}
+
+// unauthorized says what to do about a node's refusal in the words of the command line; nil: it is none.
+func (o *opsClient) unauthorized(base string, resp *http.Response) error {
+	asks := resp.Header.Get("WWW-Authenticate")
+	switch {
+	case resp.StatusCode != http.StatusUnauthorized || !strings.Contains(asks, `realm="varve"`):
+		return nil
+	case o.tokenFile == "":
+		return fmt.Errorf("%s: this needs the token that the node was started with: --http-token-file FILE (env %s)", base, envHTTPToken)
+	case strings.Contains(asks, `error="invalid_token"`):
+		return fmt.Errorf("%s: the token in %s is wrong: --http-token-file (env %s) needs that with which the node was started", base, o.tokenFile, envHTTPToken)
+	}
+	return nil // something between here and there takes the token away: what the node says tells that
 }
 
 // opsHTTP gives up soon on a host that is gone, so that the next one is asked.
@@ -203,6 +229,9 @@ func decodeAnswer(base string, resp *http.Response, body []byte, answer any) err
 	var failure struct{ Error string }
 	if json.Unmarshal(body, &failure) != nil || failure.Error == "" {
 		failure.Error = excerpt(body)
+	}
+	if resp.StatusCode == http.StatusNotFound && json.Valid(body) {
+		return errors.New(failure.Error) // it says what is not there; which node says so, and with which status, adds nothing
 	}
 	return fmt.Errorf("%s: %s: %s", base, resp.Status, failure.Error)
 }

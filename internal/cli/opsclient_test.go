@@ -27,13 +27,17 @@ type manifestNode struct {
 	why      ops.Why
 }
 
-// Nodes has a node that drains lead one partition less at each look, and keep one replica that nobody else can hold.
+// Nodes has a node that drains lead one partition less at each look, and keep one replica that nobody else can hold. The others stand still
+// for a while, as when a move has to end first.
 func (n *manifestNode) Nodes(context.Context) (ops.Nodes, error) {
 	n.looks++
 	three := ops.NodeState{ID: 3, Registered: true, Rack: "r", Incarnation: 44, Leaders: 2, Replicas: 4}
 	if n.drained != "" {
 		three.Draining = true
-		three.Leaders, three.Leaving, three.Replicas = max(0, 2-n.looks), max(0, 4-n.looks), max(1, 4-n.looks)
+		three.Leaders, three.Replicas, three.Staying = max(0, 2-n.looks), 4, 1
+		if n.looks > 12 {
+			three.Leaving, three.Replicas = max(0, 15-n.looks), max(1, 16-n.looks)
+		}
 	}
 	return ops.Nodes{Nodes: []ops.NodeState{{ID: 1, Registered: true, Leaders: 5, Replicas: 9}, three, {ID: 4, Draining: true, Replicas: 2}}}, nil
 }
@@ -63,7 +67,7 @@ func (n *manifestNode) UpgradeCluster(_ context.Context, to int) (ops.Cluster, e
 }
 func (n *manifestNode) Topic(_ context.Context, name string) (ops.Topic, error) {
 	if name != "logs/ü" { // a name that must be escaped
-		return ops.Topic{}, fmt.Errorf("topic %s: %w", name, ops.ErrNotFound)
+		return ops.Topic{}, fmt.Errorf("%w: no topic %q", ops.ErrNotFound, name)
 	}
 	return ops.Topic{Name: name, Partitions: 2}, nil
 }
@@ -121,6 +125,12 @@ func TestSegmentListReadsAllPages(t *testing.T) {
 		if code, out, errs := runCLI(t, "", append([]string{"segment", "list", "--http", at}, args...)...); code != exitFailed || out != "" || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%v: %d %q %q", args, code, out, errs)
 		}
+	}
+	if _, out, _ := runCLI(t, "", "segment", "list", "logs/ü:1", "--http", at); strings.Count(out, "object-") != 7 {
+		t.Errorf("of one partition:\n%s", out)
+	}
+	if _, _, errs := runCLI(t, "", "segment", "list", "nope", "--http", at); errs != "varve segment list: no topic \"nope\"\n" {
+		t.Errorf("a topic that is not there: %q", errs)
 	}
 }
 

@@ -69,7 +69,8 @@ func newProduceCommand(s *streams) *cobra.Command {
 			return err
 		}
 		defer closeInput()
-		cl, err := conn.open(cmd.Context(), opts...)
+		stall := new(stalled)
+		cl, err := conn.open(cmd.Context(), append(opts, kgo.WithLogger(stall))...)
 		if err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func newProduceCommand(s *streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		l := &load{flags: &p, topic: topic, client: cl, headers: headers, source: p.source(in, times), warn: s.err, progress: newProgress(s.err)}
+		l := &load{flags: &p, topic: topic, client: cl, headers: headers, source: p.source(in, times), warn: s.err, progress: newProgress(s.err), stalled: stall}
 		return l.run(cmd.Context(), adm, s, *out)
 	}
 	return cmd
@@ -104,7 +105,7 @@ func (p *produceFlags) register(cmd *cobra.Command) {
 	f.DurationVar(&p.deliveryTimeout, "delivery-timeout", 2*time.Minute, "give up when nothing is acknowledged for this long")
 	f.StringVar(&p.times.regex, "time-regex", "", "regular expression that finds the event time; its groups, joined by a space, or its match are parsed")
 	f.StringVar(&p.times.layout, "time-layout", "", "how the found time is written: a Go layout, unix (seconds) or unixms")
-	f.StringVar(&p.times.zone, "time-zone", "Local", "zone of times that do not carry one: Local, UTC, Europe/Berlin …")
+	f.StringVar(&p.times.zone, "time-zone", defaultZone, "zone of times that do not carry one: Local, UTC, Europe/Berlin …")
 	f.StringVar(&p.times.missing, "time-missing", missingFails, "a line without event time: fail, previous (time of the line before) or now")
 }
 
@@ -232,6 +233,11 @@ func lookUpTarget(ctx context.Context, conn *connection, adm *admin, topic strin
 	t := target{name: topic, retention: -1}
 	ctx, cancel := conn.within(ctx)
 	defer cancel()
+	if partition >= 0 {
+		if err := mayHave(ctx, adm, topic, partition); err != nil {
+			return t, err
+		}
+	}
 	if err := awaitTopic(ctx, adm, topic); err != nil {
 		return t, explain("looking up topic "+topic, err)
 	}
@@ -255,6 +261,18 @@ func lookUpTarget(ctx context.Context, conn *connection, adm *admin, topic strin
 		t.retention = retentionOf(values["retention.ms"])
 	}
 	return t, nil
+}
+
+// mayHave refuses a partition that a topic which is not there yet would not get either, so that asking for it makes no topic.
+func mayHave(ctx context.Context, adm *admin, topic string, partition int32) error {
+	would, err := adm.ValidateCreateTopics(ctx, -1, -1, nil, topic)
+	if err != nil {
+		return nil // it may be allowed to write and not to create
+	}
+	if w := would[topic]; w.Err == nil && w.NumPartitions > 0 && partition >= w.NumPartitions {
+		return fmt.Errorf("there is no topic %s, and it would be created with %s, numbered from 0: not with partition %d", topic, counted(int(w.NumPartitions), "partition"), partition)
+	}
+	return nil
 }
 
 // errStopped is why sending ended once the reason has been recorded.

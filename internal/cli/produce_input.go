@@ -146,7 +146,7 @@ func decodeJSONRecord(line []byte) (*kgo.Record, error) {
 	dec.DisallowUnknownFields()
 	var j jsonRecord
 	if err := dec.Decode(&j); err != nil {
-		return nil, fmt.Errorf("not a JSON record {\"key\":…,\"value\":…,\"timestamp\":…,\"partition\":…,\"headers\":[{\"key\":…,\"value\":…}]}: %w", err)
+		return nil, fmt.Errorf("not a JSON record {\"key\":…,\"value\":…,\"timestamp\":…,\"partition\":…,\"headers\":[{\"key\":…,\"value\":…}]}: %s", plainJSON(err))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the JSON record; write one per line")

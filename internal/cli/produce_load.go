@@ -29,6 +29,7 @@ type load struct {
 	source   recordSource
 	warn     io.Writer
 	progress *progress
+	stalled  *stalled
 
 	// heard is when the last acknowledgement came, or the first record after silence was sent: nanoseconds since 1970.
 	heard atomic.Int64
@@ -190,7 +191,7 @@ func (l *load) warnOfTime(t time.Time) {
 // watch gives up when records are on their way and nothing is acknowledged any more. (The client's own limit counts from a
 // record's timestamp, so that old event times would fail at once.)
 func (l *load) watch(ctx context.Context, stop func(error)) {
-	tick := time.NewTicker(min(time.Second, l.flags.deliveryTimeout))
+	tick := time.NewTicker(stallLook)
 	defer tick.Stop()
 	for {
 		select {
@@ -198,11 +199,14 @@ func (l *load) watch(ctx context.Context, stop func(error)) {
 			return
 		case now := <-tick.C:
 			silent := now.Sub(time.Unix(0, l.heard.Load()))
+			if silent >= stallLook && l.client.BufferedProduceRecords() > 0 {
+				l.stalled.listen()
+			}
 			if silent < l.flags.deliveryTimeout || l.client.BufferedProduceRecords() == 0 {
 				continue
 			}
-			l.fail(fmt.Errorf("writing to %s: nothing acknowledged for %s; check the broker's log and `varve topic describe %s`, or raise --delivery-timeout",
-				l.topic.name, silent.Round(time.Second), l.topic.name))
+			l.fail(fmt.Errorf("writing to %s: nothing acknowledged for %s%s; `varve why %s` says what its partitions wait for; --delivery-timeout %s was given",
+				l.topic.name, silent.Round(100*time.Millisecond), l.stalled.why(), l.topic.name, l.flags.deliveryTimeout))
 			stop(errStopped)
 			return
 		}
@@ -211,6 +215,7 @@ func (l *load) watch(ctx context.Context, stop func(error)) {
 
 func (l *load) count(r *kgo.Record) {
 	l.heard.Store(time.Now().UnixNano())
+	l.stalled.off.Store(true)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.records++

@@ -241,3 +241,19 @@ func TestRetentionOf(t *testing.T) {
 		}
 	}
 }
+
+// TestWrongJSONIsToldPlainly: what is wrong with a line is told without the names that Go has for it.
+func TestWrongJSONIsToldPlainly(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"partition":"x"}`:   "partition must be a whole number in range, not string",
+		`{"headers":{}}`:      "headers must be a list, not object",
+		`{"key":1}`:           "key must be a string, not number",
+		`{"kay":"x"}`:         `unknown field "kay"`,
+		`{"partition":1e400}`: "partition must be a whole number in range",
+	} {
+		_, err := decodeJSONRecord([]byte(line))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "Go ") || strings.Contains(err.Error(), "json: ") {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}

@@ -16,6 +16,9 @@ const (
 	layoutUnixMs = "unixms"
 )
 
+// defaultZone is the zone of event times that do not carry one.
+const defaultZone = "Local"
+
 // What to do with a line in which no event time is found.
 const (
 	missingFails    = "fail"
@@ -41,6 +44,9 @@ func (f eventTimeFlags) build() (*eventTime, error) {
 	if f.regex == "" {
 		if f.layout != "" {
 			return nil, usagef("--time-layout needs --time-regex, which finds the time in the line")
+		}
+		if f.zone != defaultZone || f.missing != missingFails {
+			return nil, usagef("--time-zone and --time-missing need --time-regex, which finds the time in the line")
 		}
 		return nil, nil
 	}

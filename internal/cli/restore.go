@@ -52,6 +52,7 @@ func newRestoreCommand(s *streams) *cobra.Command {
 	f.BoolVar(&o.reconcile, "reconcile", false, "reconcile etcd with the bucket and the data directories")
 	f.StringVar(&o.node.cluster, "cluster", "varve", "`NAME` of the cluster")
 	o.node.registerEtcd(f)
+	f.Lookup("etcd").Usage = "endpoints of the restored etcd, `URL[,URL]`; for embedded members of one that runs for the time being (docs/operations.md, Backups of etcd)"
 	o.node.registerBucket(f)
 	f.StringArrayVar(&o.data, "data", nil, "directories of one node, as for serve: `DIR[,DIR…]`; repeatable")
 	f.StringVar(&o.node.walFailover, "wal-failover", "", "`DIR` of that node, as for serve; with one --data only")
@@ -81,6 +82,8 @@ func (o *restoreOptions) check() error {
 	switch {
 	case o.write != "" && (len(o.data) != 1 || o.apply || len(o.reports) > 0):
 		return usagef("--write-report takes one --data, and nothing else")
+	case o.write != "" && o.reconcile:
+		return usagef("--write-report only reads --data, and reconciles nothing: leave --reconcile out")
 	case o.write != "":
 		return nil
 	case !o.reconcile:

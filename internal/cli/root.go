@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -62,7 +63,10 @@ func Main() int {
 func Run(ctx context.Context, args []string, s streams) int {
 	root := newRoot(&s)
 	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(ctx)
+	cmd, err := noSuchCommand(root, args)
+	if err == nil {
+		cmd, err = root.ExecuteContextC(ctx)
+	}
 	switch {
 	case err == nil:
 		return exitDone
@@ -87,16 +91,35 @@ func newRoot(s *streams) *cobra.Command {
 		Long: "Varve speaks the Kafka protocol. A node keeps the hot tail of each log on its disk; everything older lives in\n" +
 			"immutable objects in a bucket, exactly addressable by offset and by time.",
 	})
+	root.Version = Version
+	root.SetVersionTemplate(versionText() + "\n")
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%s", err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%s", plainFlag(err)) })
 	for _, c := range commands {
 		root.AddCommand(c(s))
 	}
 	return root
+}
+
+// noSuchCommand refuses --help of a command that is not there. Cobra shows that of the command above, as if all were well.
+func noSuchCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
+	if !slices.Contains(args, "--help") && !slices.Contains(args, "-h") {
+		return nil, nil
+	}
+	cmd, rest, err := root.Find(args)
+	if err != nil || !cmd.HasSubCommands() {
+		return nil, nil // it fails by itself, or is there
+	}
+	for _, arg := range rest {
+		if !strings.HasPrefix(arg, "-") && arg != "help" {
+			return cmd, cmd.RunE(cmd, []string{arg})
+		}
+	}
+	return nil, nil
 }
 
 // group makes c a command that only holds others: anything but one of their names is wrong usage.

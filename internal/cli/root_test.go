@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -80,6 +81,10 @@ func TestUsage(t *testing.T) {
 		{"produce a --transactional-id x --acks 1", "--acks all"},
 		{"produce a --transactional-id=", "--transactional-id is empty"},
 		{"txn list --state Open", "PrepareCommit"},
+		{"group list --state Foo", "PreparingRebalance"},
+		{"group list --type foo", "classic, consumer"},
+		{"segment list a:x", "TOPIC:PARTITION"},
+		{"segment list a:1 --partition 1", "--partition"},
 		{"produce a --file /no/such/file", "--file"},
 		{"consume", "TOPIC"},
 		{"consume a --from sometime", "--from"},
@@ -125,6 +130,13 @@ func TestUsage(t *testing.T) {
 		{"restore --reconcile", "--etcd"},
 		{"restore --reconcile --etcd http://h:1", "--bucket"},
 		{"restore --write-report f", "--data"},
+		{"restore --write-report f --data d --reconcile", "--reconcile"},
+		{"fsck --help", `no command "fsck"`},
+		{"cluster cost --help", `no command "cost"`},
+		{"topic create a --partitions x", `invalid argument "x"`},
+		{"produce a --time-zone UTC", "--time-regex"},
+		{"produce a --time-missing now", "--time-regex"},
+		{"config describe --topic a --topic b", "twice"},
 		{"reassign", "apply, cancel, plan, status"},
 		{"reassign plan", "TOPIC"},
 		{"reassign plan a", "nothing to plan"},
@@ -145,6 +157,9 @@ func TestUsage(t *testing.T) {
 		code, out, errs := runCLI(t, "", strings.Fields(row[0])...)
 		if code != exitUsage || !strings.Contains(errs, row[1]) || out != "" {
 			t.Errorf("varve %s: code %d, out %q, err %q; want code 2 and %q", row[0], code, out, errs, row[1])
+		}
+		if strings.Contains(errs, "strconv") {
+			t.Errorf("varve %s: %q", row[0], errs)
 		}
 		if lines := strings.Count(errs, "\n"); lines != 1 || !strings.Contains(errs, "--help") { // with where the usage is told
 			t.Errorf("varve %s: %d lines: %q", row[0], lines, errs)
@@ -173,6 +188,24 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// TestChoicesAreSpelledFreely: what is one of the names, in whatever case, gets as far as the broker.
+func TestChoicesAreSpelledFreely(t *testing.T) {
+	at := nowhere(t)
+	for _, row := range []string{"txn list --state ongoing", "group list --state stable,EMPTY", "group list --type Consumer"} {
+		if code, _, errs := runCLI(t, "", append(strings.Fields(row), "--bootstrap", at)...); code != exitFailed {
+			t.Errorf("varve %s: %d %q", row, code, errs)
+		}
+	}
+	if got, err := choices("--state", []string{"ongoing", "preparecommit"}, txnStates); err != nil || strings.Join(got, ",") != "Ongoing,PrepareCommit" {
+		t.Errorf("%v, %v", got, err)
+	}
+	for name, want := range map[string]string{"retention.m": "retention.ms", "nonsense": "", "clenup.policy": "cleanup.policy"} {
+		if got := nearest(name, []string{"cleanup.policy", "retention.ms", "segment.ms"}); got != want {
+			t.Errorf("nearest to %s: %q", name, got)
+		}
+	}
+}
+
 func TestEveryCommandHasHelp(t *testing.T) {
 	s := streams{in: strings.NewReader(""), out: new(bytes.Buffer), err: new(bytes.Buffer)}
 	var walk func(path []string)
@@ -197,6 +230,26 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	walk(nil)
 }
 
+// TestHelpShowsOneDefault: a flag has one, also when it comes from the environment.
+func TestHelpShowsOneDefault(t *testing.T) {
+	for _, name := range []string{envHTTP, envHTTPToken, envBootstrap} {
+		t.Setenv(name, "from-"+name)
+	}
+	for _, command := range []string{"node list", "node drain", "cluster describe", "cluster upgrade", "why", "segment list", "topic list"} {
+		_, out, _ := runCLI(t, "", append(strings.Fields(command), "--help")...)
+		seen := 0
+		for line := range strings.Lines(out) {
+			seen += strings.Count(line, `(default "from-`)
+			if strings.Count(line, "default") > 1 {
+				t.Errorf("%s --help has two defaults: %s", command, line)
+			}
+		}
+		if seen == 0 {
+			t.Errorf("%s --help shows no default from the environment", command)
+		}
+	}
+}
+
 // TestServeHelp: it names every kind of bucket, and says what a role is good for.
 func TestServeHelp(t *testing.T) {
 	_, out, _ := runCLI(t, "", "serve", "--help")
@@ -213,6 +266,16 @@ func TestServeHelp(t *testing.T) {
 func TestVersionAndCompletion(t *testing.T) {
 	if code, out, _ := runCLI(t, "", "version"); code != 0 || !strings.HasPrefix(out, "varve "+Version) {
 		t.Errorf("%d %q", code, out)
+	}
+	_, version, _ := runCLI(t, "", "version")
+	if code, out, errs := runCLI(t, "", "--version"); code != 0 || out != version || errs != "" {
+		t.Errorf("--version: %d %q %q, want %q", code, out, errs, version)
+	}
+	offersEmbed := regexp.MustCompile(`\bor embed\b`)
+	for command, want := range map[string]bool{"serve": true, "restore": false} {
+		if _, out, _ := runCLI(t, "", command, "--help"); offersEmbed.MatchString(out) != want {
+			t.Errorf("%s offers --etcd embed: %t, want %t", command, !want, want)
+		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if code, out, errs := runCLI(t, "", "completion", shell); code != 0 || !strings.Contains(out, "varve") || errs != "" {

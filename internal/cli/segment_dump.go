@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,8 +29,9 @@ func newSegmentDumpCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump URL|FILE",
 		Short: "Open one segment object and check every byte of it",
-		Long: "Reads a segment from a file, or from a bucket by the bucket's URL with the object's key as its path. Shows header, footer,\n" +
-			"indexes and batches and verifies all checksums; ends with code 1 when one does not hold.",
+		Long: "Reads a segment from a bucket, by the URL that `varve segment list` shows, or from a file. Shows header, footer, indexes and\n" +
+			"batches and verifies all checksums; ends with code 1 when one does not hold. A bucket in a directory keeps objects under other\n" +
+			"names than their keys: DIR/KEY is found as well as the file itself.",
 		Example: "  varve segment dump varve-data/bucket/CLUSTER/…/SEGMENT\n" +
 			"  varve segment dump 's3://logs/prefix/CLUSTER/…/SEGMENT?region=eu-central-1'",
 		Args: exactArgs("URL|FILE"),
@@ -57,7 +59,14 @@ func newSegmentDumpCommand(s *streams) *cobra.Command {
 
 func openObject(ctx context.Context, arg, credentials string) (object, error) {
 	if !strings.Contains(arg, "://") {
-		return openFile(arg)
+		if _, err := os.Stat(arg); !errors.Is(err, os.ErrNotExist) {
+			return openFile(arg)
+		}
+		path, err := filepath.Abs(arg)
+		if err != nil {
+			return nil, err
+		}
+		arg = (&url.URL{Scheme: string(objstore.SchemeFile), Path: "/" + strings.TrimPrefix(filepath.ToSlash(path), "/")}).String()
 	}
 	at, err := objstore.ParseURL(arg)
 	if err != nil {

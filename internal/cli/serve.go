@@ -49,51 +49,69 @@ func newServeCommand(s *streams) *cobra.Command {
 				return usagef("--etcd is required: the endpoints of an etcd, such as http://127.0.0.1:2379; `varve dev` runs one inside")
 			}
 			log := o.logger(s)
-			defer exitAtSecondSignal(cmd.Context(), log)()
-			start, cancel := context.WithTimeout(cmd.Context(), startTimeout)
-			defer cancel()
-			n, err := prepareNode(start, &o, log)
-			if err != nil {
-				return err
-			}
-			defer n.close()
-			var kv metadata.KV
-			if o.embedsEtcd() {
-				var stop func()
-				if kv, stop, err = o.startEtcd(start, log); err == nil {
-					defer stop()
-				}
-			} else {
-				kv, err = o.openEtcd(start, log, nil)
-			}
-			if err != nil {
-				return err
-			}
-			defer closeLogged(log, "closing etcd", kv.Close)
-			return n.serve(cmd.Context(), kv, func(n *node) { log.Info("ready", "bootstrap", n.bootstrap(), "cluster", n.meta.ClusterID()) })
+			return runNode(cmd.Context(), &o, log, func(n *node) { log.Info("ready", "bootstrap", n.bootstrap(), "cluster", n.meta.ClusterID()) })
 		},
 	}
 	o.register(c.Flags())
 	return c
 }
 
-// openEtcd connects to an etcd; inside serves what needs no connection, where the etcd is in this process.
-func (o *nodeOptions) openEtcd(ctx context.Context, log *slog.Logger, inside etcd.KVServer) (metadata.KV, error) {
-	c := etcd.Config{Endpoints: o.etcd, Logger: log.With("component", "etcd"), Inside: inside}
+// runNode is a whole node: it starts, runs until ctx ends, and is closed. A start that is refused leaves nothing.
+func runNode(ctx context.Context, o *nodeOptions, log *slog.Logger, ready func(*node)) error {
+	defer exitAtSecondSignal(ctx, log)()
+	start, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	n, err := prepareNode(start, o, log)
+	defer n.made.remove() // when everything is closed
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	kv, stop, err := n.connectEtcd(start)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	defer closeLogged(log, "closing etcd", kv.Close)
+	return n.serve(ctx, kv, ready)
+}
+
+// connectEtcd connects to the etcd that the options name, or starts one inside.
+func (n *node) connectEtcd(ctx context.Context) (kv metadata.KV, stop func(), err error) {
+	if len(n.options.etcd) == 0 || n.options.embedsEtcd() {
+		return n.startEtcd(ctx)
+	}
+	n.etcd = n.options.etcd
+	kv, err = n.options.openEtcd(ctx, n.log, nil)
+	return kv, func() {}, err
+}
+
+// etcdConfig reads the flags that say how an etcd is reached.
+func (o *nodeOptions) etcdConfig() (c etcd.Config, err error) {
+	c.Endpoints = o.etcd
 	if o.etcdUser != "" {
 		user, password, ok := strings.Cut(o.etcdUser, ":")
 		if !ok {
-			return nil, usagef("--etcd-user is not USER:PASSWORD")
+			return c, usagef("--etcd-user is not USER:PASSWORD")
 		}
 		c.Username, c.Password = user, password
 	}
-	var err error
 	if c.TLS, err = o.etcdTLS.config(); err != nil {
-		return nil, err
+		return c, err
 	}
 	if err := c.Validate(); err != nil {
-		return nil, usagef("--etcd: %s", err)
+		return c, usagef("--etcd: %s", err)
 	}
+	return c, nil
+}
+
+// openEtcd connects to an etcd; inside serves what needs no connection, where the etcd is in this process.
+func (o *nodeOptions) openEtcd(ctx context.Context, log *slog.Logger, inside etcd.KVServer) (metadata.KV, error) {
+	c, err := o.etcdConfig()
+	if err != nil {
+		return nil, err
+	}
+	c.Logger, c.Inside = log.With("component", "etcd"), inside
 	waiting := time.AfterFunc(etcdPatience, func() { log.Warn("etcd does not answer yet", "endpoints", o.etcd) })
 	defer waiting.Stop()
 	return etcd.Open(ctx, c)

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"encoding/base64"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,16 +24,16 @@ func topicIDText(id kadm.TopicID) string {
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// parseConfigs reads repeated KEY=VALUE flags.
+// parseConfigs reads repeated KEY=VALUE, of a flag or, with flag "", of arguments.
 func parseConfigs(flag string, pairs []string) (map[string]string, error) {
 	m := make(map[string]string, len(pairs))
 	for _, p := range pairs {
 		key, value, ok := strings.Cut(p, "=")
 		if !ok || key == "" {
-			return nil, usagef("%s %q is not KEY=VALUE", flag, p)
+			return nil, usagef("%s is not KEY=VALUE", strings.TrimSpace(flag+" "+strconv.Quote(p)))
 		}
 		if _, twice := m[key]; twice {
-			return nil, usagef("%s names %s twice", flag, key)
+			return nil, usagef("%s", strings.TrimSpace(flag+" "+key+" is given twice"))
 		}
 		m[key] = value
 	}

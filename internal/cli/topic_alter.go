@@ -24,7 +24,7 @@ func newTopicAlterCommand(s *streams) *cobra.Command {
 	f.IntVarP(&partitions, "partitions", "p", 0, "new total number of partitions (it can only grow)")
 	f.StringArrayVarP(&set, "config", "c", nil, "config to set, `KEY=VALUE`, repeatable")
 	f.StringArrayVar(&unset, "delete-config", nil, "config to put back to its default, `KEY`, repeatable")
-	conn := addConnection(cmd)
+	conn, out := addConnection(cmd), addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if partitions == 0 && len(set) == 0 && len(unset) == 0 {
 			return usagef("nothing to alter: give --partitions, --config or --delete-config")
@@ -32,7 +32,7 @@ func newTopicAlterCommand(s *streams) *cobra.Command {
 		if partitions < 0 {
 			return usagef("--partitions %d must be above 0", partitions)
 		}
-		changes, err := configChanges(set, unset)
+		changes, err := configChanges("--config", set, unset)
 		if err != nil {
 			return err
 		}
@@ -41,18 +41,34 @@ func newTopicAlterCommand(s *streams) *cobra.Command {
 			return err
 		}
 		defer done()
+		r := resource{kind: topicResource, name: args[0]}
+		if err := checkUnset(ctx, adm, r, changes); err != nil {
+			return err
+		}
+		if partitions > 0 && len(changes) > 0 { // partitions cannot be taken back when a config turns out to be refused
+			if err := alterConfigs(ctx, adm, r, changes, true); err != nil {
+				return err
+			}
+		}
 		if partitions > 0 {
 			if err := growTopic(ctx, adm, args[0], partitions); err != nil {
 				return err
 			}
-			fmt.Fprintf(s.out, "%s has %s\n", args[0], counted(partitions, "partition"))
+			if *out != outputJSON {
+				fmt.Fprintf(s.out, "%s has %s\n", args[0], counted(partitions, "partition"))
+			}
 		}
 		if len(changes) > 0 {
-			if err := alterConfigs(ctx, adm, resource{kind: topicResource, name: args[0]}, changes, false); err != nil {
+			if err := alterConfigs(ctx, adm, r, changes, false); err != nil {
 				return err
 			}
 			warnOfCompaction(s.err, policyOf(changes))
-			fmt.Fprintf(s.out, "changed %s of %s\n", counted(len(changes), "config"), args[0])
+			if *out != outputJSON {
+				fmt.Fprintf(s.out, "changed %s of %s\n", counted(len(changes), "config"), args[0])
+			}
+		}
+		if *out == outputJSON {
+			return writeJSON(s.out, changedConfigs{Resource: r.String(), Partitions: partitions, Changed: changedKeys(changes)})
 		}
 		return nil
 	}

@@ -73,6 +73,11 @@ func newTopicCreateCommand(s *streams) *cobra.Command {
 		if slices.ContainsFunc(answers.Sorted(), func(a kadm.CreateTopicResponse) bool { return a.Err == nil }) {
 			warnOfCompaction(s.err, kv["cleanup.policy"])
 		}
+		for _, a := range answers.Sorted() {
+			if a.Err == nil && a.ReplicationFactor > 0 && a.ReplicationFactor < replication {
+				fmt.Fprintf(s.err, "warning: topic %s has %s, not %d: there are no more nodes\n", a.Topic, counted(int(a.ReplicationFactor), "replica"), replication)
+			}
+		}
 		return showCreated(cmd, *out, answers, exists, dryRun)
 	}
 	return cmd
@@ -90,6 +95,12 @@ func warnOfCompaction(w io.Writer, policy string) {
 
 func showCreated(cmd *cobra.Command, out outputFlag, answers kadm.CreateTopicResponses, existsIsFine, dryRun bool) error {
 	t := &table{header: []string{"topic", "id", "partitions", "replication", "outcome"}}
+	number := func(n int64) any { // the answer about a topic that is there already says nothing of it
+		if n < 0 {
+			return "-"
+		}
+		return n
+	}
 	created, failures := []createdTopic{}, []error{}
 	for _, a := range answers.Sorted() {
 		c := createdTopic{Topic: a.Topic, ID: topicIDText(a.ID), Partitions: a.NumPartitions, ReplicationFactor: a.ReplicationFactor, Outcome: "created"}
@@ -98,13 +109,13 @@ func showCreated(cmd *cobra.Command, out outputFlag, answers kadm.CreateTopicRes
 			c.Outcome, c.ID = "would be created", ""
 		case a.Err == nil:
 		case existsIsFine && errors.Is(a.Err, kerr.TopicAlreadyExists):
-			c.Outcome = "exists already"
+			c.Outcome, c.Partitions, c.ReplicationFactor = "exists already", -1, -1
 		default:
 			failures = append(failures, answered("creating topic "+a.Topic, a.Err, a.ErrMessage))
 			continue
 		}
 		created = append(created, c)
-		t.add(c.Topic, c.ID, c.Partitions, c.ReplicationFactor, c.Outcome)
+		t.add(c.Topic, c.ID, number(int64(c.Partitions)), number(int64(c.ReplicationFactor)), c.Outcome)
 	}
 	if len(created) > 0 || out == outputJSON {
 		if err := out.show(cmd.OutOrStdout(), created, t); err != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -39,10 +38,9 @@ func newTxnListCommand(s *streams) *cobra.Command {
 	cmd.Flags().StringVar(&pattern, "id-regex", "", "only ids that match this regular expression as a whole")
 	conn, out := addConnection(cmd), addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		for _, state := range states {
-			if !slices.Contains(txnStates, state) {
-				return usagef("--state %q is none of %s", state, strings.Join(txnStates, ", "))
-			}
+		states, err := choices("--state", states, txnStates)
+		if err != nil {
+			return err
 		}
 		ctx, adm, done, err := conn.administer(cmd.Context())
 		if err != nil {
@@ -122,6 +120,13 @@ func describeTxn(ctx context.Context, adm *admin, id string) (x kadm.DescribedTr
 	return x, explain("describing transactional id "+id, err)
 }
 
+type abortedTxn struct {
+	ID            string `json:"id"`
+	Aborted       bool   `json:"aborted"` // false: none was open
+	ProducerID    int64  `json:"fencedProducerId"`
+	ProducerEpoch int16  `json:"fencedProducerEpoch"`
+}
+
 func newTxnAbortCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "abort ID",
@@ -130,7 +135,7 @@ func newTxnAbortCommand(s *streams) *cobra.Command {
 			"when every partition knows of the end of the transaction.",
 		Args: exactArgs("ID"),
 	}
-	conn := addConnection(cmd)
+	conn, out := addConnection(cmd), addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, adm, done, err := conn.administer(cmd.Context())
 		if err != nil {
@@ -148,6 +153,9 @@ func newTxnAbortCommand(s *streams) *cobra.Command {
 		what := "no transaction was open"
 		if x.State == "Ongoing" {
 			what = "its transaction is aborted"
+		}
+		if *out == outputJSON {
+			return writeJSON(s.out, abortedTxn{ID: id, Aborted: x.State == "Ongoing", ProducerID: x.ProducerID, ProducerEpoch: x.ProducerEpoch})
 		}
 		fmt.Fprintf(s.out, "%s: %s, producer %d/%d is fenced\n", id, what, x.ProducerID, x.ProducerEpoch)
 		return nil

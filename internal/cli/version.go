@@ -7,19 +7,24 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"github.com/varve/varve/metadata/etcd/embed"
 )
 
 // Version is set by the linker (see the Makefile).
 var Version = "dev"
 
+func versionText() string {
+	return fmt.Sprintf("varve %s (%s %s/%s, etcd %s)", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, embed.Release)
+}
+
 func newVersionCommand(s *streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version",
+		Short: "Print the version, and that of the etcd inside",
 		Args:  exactArgs(),
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(s.out, "varve %s (%s %s/%s)\n", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			return writeLine(s.out, "%s", versionText())
 		},
 	}
 }

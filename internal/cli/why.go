@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,13 +25,13 @@ func newWhyCommand(s *streams) *cobra.Command {
 	conn, out := addConnection(cmd), addOutput(cmd)
 	api := addOps(cmd, conn)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		topic, query := args[0], ""
-		if name, partition, ok := strings.Cut(args[0], ":"); ok {
-			n, err := strconv.ParseInt(partition, 10, 32)
-			if err != nil || n < 0 || name == "" {
-				return usagef("%q is not TOPIC or TOPIC:PARTITION", args[0])
-			}
-			topic, query = name, "?partition="+partition
+		topic, partition, err := topicAndPartition(args[0])
+		if err != nil {
+			return err
+		}
+		query := ""
+		if partition >= 0 {
+			query = fmt.Sprintf("?partition=%d", partition)
 		}
 		var first ops.Why
 		if err := api.call(cmd.Context(), http.MethodGet, "/v1/why/"+url.PathEscape(topic)+query, nil, &first); err != nil {

@@ -35,6 +35,9 @@ func (r *run) place(partitions int) [][]int32 {
 // replicasOf is where a new topic's partitions shall be. Where a controller has something to decide, those of spare are all on the first
 // nodes, and mix and aged are left to the cluster, which chooses their factors too.
 func (r *run) replicasOf(name string, partitions int) [][]int32 {
+	if name == risked {
+		return [][]int32{{1, 2, 3}}
+	}
 	out := r.place(partitions)
 	switch {
 	case !r.w.knobs.placing():
@@ -69,7 +72,9 @@ func (r *run) awaitNodes() {
 }
 
 // every lists all partitions.
-func (r *run) every() []part { return append(append(r.all(), r.parts[probed]...), r.parts[spare]...) }
+func (r *run) every() []part {
+	return slices.Concat(r.all(), r.parts[probed], r.parts[spare], r.parts[risked])
+}
 
 // anyKnows tells whether a node's image has a topic of that name.
 func (w *World) anyKnows(name string) bool {
@@ -146,7 +151,11 @@ func (r *run) peekAtFollower(p part, rng *rand.Rand) {
 	f, err := r.raw.fetchAt(ctx, at, p, from, int32(1<<rng.IntN(17)))
 	switch {
 	case r.w.failed():
-	case err != nil && !errors.Is(err, codeOffsetOutOfRange) && !retriable(err):
+	case errors.Is(err, codeOffsetOutOfRange):
+		if low := r.list(p, earliest).offset; from >= low && !r.w.failed() { // what a follower lacks may be at the leader all the same
+			r.w.failf("S27: %s has everything from %d to %d, node %d says that %d is out of range", p, low, hw, at.node, from)
+		}
+	case err != nil && !retriable(err):
 		r.w.failf("fetch of %s from %d from node %d: %v", p, from, at.node, err)
 	case err != nil || len(f.batches) == 0:
 	default:

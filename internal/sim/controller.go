@@ -93,9 +93,7 @@ func (w *World) drains(ctx context.Context) {
 				break
 			}
 		}
-		for !w.mark(context.Background(), m, false) {
-			time.Sleep(200 * time.Millisecond)
-		}
+		w.keepAgain(m)
 	}
 }
 
@@ -114,6 +112,13 @@ func (w *World) mark(ctx context.Context, m *machine, drain bool) bool {
 		_, err = n.meta.Undrain(ctx, m.id)
 	}
 	return err == nil
+}
+
+// keepAgain undoes a drain.
+func (w *World) keepAgain(m *machine) {
+	for !w.mark(context.Background(), m, false) {
+		time.Sleep(200 * time.Millisecond)
+	}
 }
 
 // holds is how many replicas are, or will be, on a machine, as the newest of all images says.
@@ -190,7 +195,10 @@ func (w *World) assignments() string {
 
 // unled is what nobody leads, and what the nodes themselves say about it.
 func (w *World) unled() string {
-	return w.describe(func(id record.PartitionID) bool { _, led := w.marks(id); return !led })
+	return w.describe(func(id record.PartitionID) bool {
+		m, led := w.marks(id)
+		return !led || m.HW < m.LogEnd
+	})
 }
 
 // describe is where partitions are, as one of the nodes sees it.

@@ -49,26 +49,34 @@ const (
 
 // Events that need several nodes.
 const (
-	Failover         Event = "failover"
-	FailoverInUpload Event = "failover during an upload"
-	TailTruncated    Event = "replica with a tail that its leader does not have"
-	BelowMinimum     Event = "in-sync set below its minimum, with replicas noted as eligible"
-	EligibleLed      Event = "eligible replica took over"
-	StartedAtTier    Event = "replica started at the end of the bucket"
-	HandOver         Event = "leadership handed over"
-	SessionLost      Event = "registration lost without a crash"
-	ISRChangeUnknown Event = "outcome of a change of an in-sync set unknown"
-	LateTxn          Event = "metadata transaction executed long after its sender gave it up"
-	HandOverUnknown  Event = "leader cut off from the metadata as it handed over"
-	SlowReturn       Event = "node came back with a slow disk, and all others crashed"
-	SlowEmptyReturn  Event = "node came back with a slow, empty disk, and all others crashed"
-	AskedNoLeader    Event = "node that does not lead asked for its latest offset"
-	DiskLost         Event = "disk lost"
-	EmptyRejoined    Event = "node with a lost disk in sync again"
-	FollowerFetch    Event = "fetch from a follower"
-	Reassigned       Event = "replicas reassigned"
-	NodesApart       Event = "nodes cut off from each other"
-	PowerFailure     Event = "crash of all nodes at a time"
+	Failover          Event = "failover"
+	FailoverInUpload  Event = "failover during an upload"
+	TailTruncated     Event = "replica with a tail that its leader does not have"
+	BelowMinimum      Event = "in-sync set below its minimum, with replicas noted as eligible"
+	EligibleLed       Event = "eligible replica took over"
+	StartedAtTier     Event = "replica started at the end of the bucket"
+	HandOver          Event = "leadership handed over"
+	SessionLost       Event = "registration lost without a crash"
+	ISRChangeUnknown  Event = "outcome of a change of an in-sync set unknown"
+	LateTxn           Event = "metadata transaction executed long after its sender gave it up"
+	HandOverUnknown   Event = "leader cut off from the metadata as it handed over"
+	SlowReturn        Event = "node came back with a slow disk, and all others crashed"
+	SlowEmptyReturn   Event = "node came back with a slow, empty disk, and all others crashed"
+	AskedNoLeader     Event = "node that does not lead asked for its latest offset"
+	DiskLost          Event = "disk lost"
+	EmptyRejoined     Event = "node with a lost disk in sync again"
+	FollowerFetch     Event = "fetch from a follower"
+	ReplicaRead       Event = "replica read on, whoever leads"
+	Reassigned        Event = "replicas reassigned"
+	ProducerThrottled Event = "producer throttled by a quota"
+	ConsumerThrottled Event = "consumer throttled by a quota"
+	NodesApart        Event = "nodes cut off from each other"
+	PowerFailure      Event = "crash of all nodes at a time"
+	FailureAtJoin     Event = "crash of all nodes as a replica entered an in-sync set, which came back first"
+	EmptyFirst        Event = "crash of all nodes, one with its disk, which came back first"
+	UnsyncedFirst     Event = "crash of all nodes while the syncs of one stalled, which came back first"
+	EmptyEligible     Event = "eligible replica came back first, with another disk"
+	UncleanInCommit   Event = "unclean election while a segment of the leader before was being committed, which arrived afterwards"
 )
 
 // Events of worlds in which the controller has something to decide. What it decides is counted by its reason.
@@ -97,6 +105,29 @@ const (
 	CommitUnknown Event = "outcome of a commit of an offset unknown"
 )
 
+// Events of histories of a group of the classic protocol.
+const (
+	FailoverStable          Event = "coordinator failed over: stable"
+	FailoverPreparing       Event = "coordinator failed over: preparing"
+	FailoverCompleting      Event = "coordinator failed over: completing"
+	FailoverPending         Event = "coordinator failed over: member with an id, not joined yet"
+	CoordinatorCrashed      Event = "coordinator crashed"
+	CoordinatorStopped      Event = "coordinator stopped"
+	CoordinatorCutOff       Event = "coordinator cut off from the metadata"
+	CoordinatorDrained      Event = "coordinator drained"
+	CoordinatorReleasedLate Event = "coordinator gave up late, with a successor beside it"
+	StaleRefused            Event = "member refused as what it was before"
+	GroupUpgraded           Event = "classic group became a consumer group"
+	GroupDowngraded         Event = "consumer group became a classic group"
+)
+
+// classicEvents are those that they must meet.
+var classicEvents = []Event{
+	CleanStop, Failover, HandOver, SessionLost, MemberJoined, MemberLeft, MemberDied, MemberFroze, MemberFenced, OwnerChanged, CommitRefused, CommitUnknown,
+	FailoverStable, FailoverPreparing, FailoverCompleting, FailoverPending, CoordinatorCrashed, CoordinatorStopped, CoordinatorCutOff, CoordinatorDrained, CoordinatorReleasedLate,
+	StaleRefused, GroupUpgraded, GroupDowngraded,
+}
+
 // groupEvents are those that histories of a consumer group must meet.
 var groupEvents = []Event{
 	CrashAtSync, CrashAtTxn, CrashAnywhere, CleanStop, MetadataOutage, Failover, HandOver, SessionLost, NodesApart,
@@ -118,7 +149,8 @@ var clusterEvents = []Event{
 	CrashAtSync, CrashAtTxn, CrashAtUpload, CrashAtCommit, CrashAnywhere, CrashInProduce, CrashInStall, CrashInSync, DiskStalled, UnsyncedTail, UnsyncedKept, CleanStop,
 	LostCommitReply, LostHeadReply, MetadataOutage, ClientsCutOff, HotFetch, ColdFetch, HotAndCold, ColdTime, DeletedInSegment, DeletedUnsealed, TopicRecreated,
 	Failover, FailoverInUpload, TailTruncated, BelowMinimum, EligibleLed, StartedAtTier, HandOver, SessionLost, ISRChangeUnknown, LateTxn, HandOverUnknown, SlowReturn, SlowEmptyReturn, AskedNoLeader, DiskLost, EmptyRejoined,
-	FollowerFetch, Reassigned, NodesApart, PowerFailure,
+	FollowerFetch, ReplicaRead, Reassigned, NodesApart, PowerFailure, FailureAtJoin, UnsyncedFirst, EmptyFirst, EmptyEligible,
+	ProducerThrottled, ConsumerThrottled, UncleanInCommit,
 }
 
 // controllerEvents are those that runs with more nodes than replicas must meet.

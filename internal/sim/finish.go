@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/varve/varve/record"
@@ -24,6 +25,10 @@ func (r *run) finish(ctx context.Context) {
 		}
 	}
 	r.flush(ctx)
+	// A producer that was told to wait by a quota waits, as Kafka's do, also when the quota is gone: there is no bound to that.
+	if until := epoch.Add(time.Duration(r.throttled.Load())); until.After(began) {
+		began = until
+	}
 	for _, p := range r.every() {
 		r.scan(p, 1<<20)
 	}
@@ -32,6 +37,7 @@ func (r *run) finish(ctx context.Context) {
 		r.w.failf("V1: %v after the last fault everything works again, %v are allowed", d, recovery)
 	}
 	r.checkController()
+	r.checkFreed(ctx)
 	r.awaitTier()
 	rng := rand.New(rand.NewPCG(r.w.seed, 0xf1))
 	for _, p := range r.every() {
@@ -61,7 +67,7 @@ func (r *run) awaitTier() {
 		return
 	}
 	deadline := time.Now().Add(settling)
-	for _, p := range append(append([]part(nil), r.parts[own]...), r.parts[mix]...) {
+	for _, p := range slices.Concat(r.parts[own], r.parts[mix], r.parts[risked]) {
 		for {
 			m, ok := r.w.marks(p.id)
 			if ok && m.TieredEnd >= m.HW && m.Local >= m.HW {
@@ -108,13 +114,16 @@ func (r *run) checkObjects(p part) {
 		r.w.failf("V1: no node runs")
 		return
 	}
-	n := lives[0]
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	values, _, err := n.meta.Segments(ctx, p.id, 0)
-	if err != nil {
-		r.w.failf("V1: the segments of %s cannot be listed: %v", p, err)
-		return
+	values, _, err := lives[0].meta.Segments(ctx, p.id, 0)
+	for i := 1; err != nil; i++ { // a node may be cut off for some seconds more, from before the last fault
+		if ctx.Err() != nil {
+			r.w.failf("V1: the segments of %s cannot be listed: %v", p, err)
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+		values, _, err = lives[i%len(lives)].meta.Segments(ctx, p.id, 0)
 	}
 	for _, v := range values {
 		e, err := manifest.DecodeEntry(v.Value)

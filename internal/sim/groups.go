@@ -25,8 +25,8 @@ const (
 // memberHosts are where the members are.
 var memberHosts = []string{"producer1", "producer2", "consumer", "prober"}
 
-// groupRun is a history of a consumer group (KIP-848): members that come, leave, die and are cut off read what one producer sends and commit
-// how far they are.
+// groupRun is a history of a consumer group: members that come, leave, die and are cut off read what one producer sends and commit how far
+// they are.
 type groupRun struct {
 	*run
 	settled bool // no member ends any more; guarded by mu
@@ -34,19 +34,26 @@ type groupRun struct {
 	mu      sync.Mutex
 	clock   int
 	offsets map[part]*committed
-	members map[string]*member
+	members map[string]*member // by place and life
+
+	classic classicRun
 }
 
 // committed is what is known of a group's offset in a partition.
 type committed struct {
-	floor   record.Offset          // accepted, and whoever reads from now on must be told at least so much
+	floor   record.Offset          // accepted or told, and whoever reads from now on must be told at least so much
 	owner   int                    // the latest ownership by which something was accepted
 	unknown map[record.Offset]bool // whether those were accepted nobody heard
 }
 
-// RunGroup plays a seed's history of a consumer group under its faults, and checks that nobody's commit is accepted who does not own the
-// partition any more (S24), that offsets never fall back (S23), and that the group comes to rest and to the end when the faults do (V6).
+// RunGroup plays a seed's history of a group of the consumer protocol under its faults, and checks that nobody's commit is accepted who does not own
+// the partition any more (S24), that offsets never fall back (S23), and that the group comes to rest and to the end when the faults do (V6).
 func RunGroup(t testing.TB, seed uint64, knobs Knobs, cover *Coverage) {
+	r := newGroupRun(t, seed, knobs, cover)
+	r.play(t, r.w.nemeses, func(i, life int) *member { return &newConsumerMember(r, i, life).member })
+}
+
+func newGroupRun(t testing.TB, seed uint64, knobs Knobs, cover *Coverage) *groupRun {
 	w := newWorld(t, seed, knobs, cover)
 	for name, value := range map[string]string{
 		"offsets.topic.num.partitions": "7", "group.consumer.session.timeout.ms": fmt.Sprint(groupSession.Milliseconds()), "group.consumer.min.session.timeout.ms": "1000",
@@ -54,10 +61,15 @@ func RunGroup(t testing.TB, seed uint64, knobs Knobs, cover *Coverage) {
 	} {
 		w.static[name] = value
 	}
-	r := &groupRun{
+	return &groupRun{
 		run:     &run{w: w, h: newHistory(w), raw: newRawClient(w, "checker", 40*time.Second), parts: map[string][]part{}},
 		offsets: map[part]*committed{}, members: map[string]*member{},
 	}
+}
+
+// play lets members live in their places, one life of newLife after the other, while storms blow.
+func (r *groupRun) play(t testing.TB, storms func(context.Context), newLife func(i, life int) *member) {
+	w := r.w
 	ctx, cancel := context.WithTimeout(context.Background(), runLimit)
 	defer cancel()
 	life, die := context.WithCancel(context.Background())
@@ -74,12 +86,15 @@ func RunGroup(t testing.TB, seed uint64, knobs Knobs, cover *Coverage) {
 	r.producers = append(r.producers, p)
 	working, stop := context.WithCancel(ctx)
 	faults, stopFaults := context.WithCancel(ctx)
-	storm.Go(func() { w.nemeses(faults) })
-	if knobs.NetFaults {
+	storm.Go(func() { storms(faults) })
+	for _, stays := range []bool{false, true} {
+		storm.Go(func() { r.lookOn(faults, stays) })
+	}
+	if w.knobs.NetFaults {
 		w.net.SetFaults(memnet.Faults{DelayMin: latency, DelayMax: 5 * time.Millisecond, Cut: 0.003, LoseReply: 0.005})
 	}
 	for i := range memberHosts {
-		clients.Go(func() { r.share(working, i) })
+		clients.Go(func() { r.share(working, i, newLife) })
 	}
 	for i := 0; i < 200 && !w.failed(); i++ {
 		p.send(ctx, r.parts[shared][i%groupPartitions], epoch.UnixMilli()+int64(i), 50)
@@ -100,36 +115,44 @@ func RunGroup(t testing.TB, seed uint64, knobs Knobs, cover *Coverage) {
 }
 
 // share keeps one member after the other going.
-func (r *groupRun) share(ctx context.Context, i int) {
+func (r *groupRun) share(ctx context.Context, i int, newLife func(i, life int) *member) {
 	rng := rand.New(rand.NewPCG(r.w.seed, uint64(900+i)))
 	for life := 0; ctx.Err() == nil && !r.w.failed(); life++ {
-		m := &member{r: r, id: fmt.Sprintf("00000000-0000-4000-8000-%06d%06d", i, life), c: newRawClient(r.w, memberHosts[i], 4*time.Second), owned: map[part]*owning{}}
+		m, key := newLife(i, life), fmt.Sprintf("%d.%d", i, life)
 		r.mu.Lock()
-		r.members[m.id] = m
+		r.members[key] = m
 		r.mu.Unlock()
 		until := time.Now().Add(2*time.Second + time.Duration(rng.IntN(40_000))*time.Millisecond)
 		for ctx.Err() == nil && !r.w.failed() && (time.Now().Before(until) || r.mustStay()) {
-			if rng.IntN(60) == 0 && !r.mustStay() {
-				// It stands still, maybe for longer than its session lasts, and then works on before it says that it is there.
-				r.w.cover.hit(MemberFroze)
-				pauseFor(ctx, time.Duration(3000+rng.IntN(9000))*time.Millisecond)
-				m.next = time.Now().Add(time.Second)
+			if rng.IntN(60) == 0 {
+				r.freeze(ctx, rng)
+				m.thawed()
 			}
-			m.step(ctx, rng)
+			m.as.step(ctx, rng)
 			pauseFor(ctx, time.Duration(50+rng.IntN(400))*time.Millisecond)
 		}
 		r.mu.Lock()
-		delete(r.members, m.id)
+		delete(r.members, key)
 		r.mu.Unlock()
 		if ctx.Err() == nil && rng.IntN(2) == 0 {
 			r.w.cover.hit(MemberLeft)
-			m.leave(ctx)
+			m.as.leave(ctx)
 		} else {
 			r.w.cover.hit(MemberDied)
 		}
+		m.as.end()
 		m.c.close()
 		pauseFor(ctx, time.Duration(rng.IntN(3000))*time.Millisecond)
 	}
+}
+
+// freeze lets a member stand still, maybe for longer than its session lasts.
+func (r *groupRun) freeze(ctx context.Context, rng *rand.Rand) {
+	if r.mustStay() {
+		return
+	}
+	r.w.cover.hit(MemberFroze)
+	pauseFor(ctx, time.Duration(3000+rng.IntN(9000))*time.Millisecond)
 }
 
 // mustStay tells whether the members that there are stay.
@@ -169,14 +192,16 @@ func (r *groupRun) wasCommitted(p part, o record.Offset, owner, before int, err 
 	}
 }
 
-// wasTold checks what somebody was told as the group's offset (S23): nothing below what was accepted before, but for a commit whose outcome
+// wasTold checks what somebody was told as the group's offset (S23): nothing below what was accepted or told before, but for a commit whose outcome
 // nobody heard, which may have come late.
 func (r *groupRun) wasTold(p part, o, floor record.Offset) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if o < floor && !r.offsets[p].unknown[o] {
-		r.w.failf("S23: the group's offset in %s is %d, %d was accepted before", p, o, floor)
+	at := r.offsets[p]
+	if o < floor && !at.unknown[o] {
+		r.w.failf("S23: the group's offset in %s is %d, %d was accepted or told before", p, o, floor)
 	}
+	at.floor = max(at.floor, o)
 }
 
 // awaitShared waits until the members share everything and have got to the end (V6).
@@ -224,11 +249,11 @@ func (r *groupRun) lacksOf() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	owners := map[part][]string{}
-	for _, m := range r.members {
+	for key, m := range r.members { // the id of a classic one is its goroutine's alone
 		for p, o := range m.owned {
-			owners[p] = append(owners[p], m.id)
+			owners[p] = append(owners[p], key)
 			if o.committed < ends[p] {
-				return fmt.Sprintf("member %s is at %d of %s, which ends at %d", m.id, o.committed, p, ends[p])
+				return fmt.Sprintf("the member of place and life %s is at %d of %s, which ends at %d", key, o.committed, p, ends[p])
 			}
 		}
 	}

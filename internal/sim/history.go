@@ -205,6 +205,13 @@ func (h *history) sawLatest(p part, node record.NodeID, floor, latest record.Off
 	h.known[p] = max(h.known[p], latest)
 }
 
+// start is the highest log start that anybody was told.
+func (h *history) start(p part) record.Offset {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.starts[p]
+}
+
 // highest is the highest high watermark that anybody was told.
 func (h *history) highest(p part) record.Offset {
 	h.mu.Lock()
@@ -217,6 +224,22 @@ func (h *history) ask(p part, to record.Offset) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked[p] = max(h.asked[p], to)
+}
+
+// giveUp forgets what was acknowledged of a partition and seen in it: an unclean election may have given it up. What was sent may still be seen.
+func (h *history) giveUp(p part) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.batches, p)
+	delete(h.records, p)
+	delete(h.at, p)
+	delete(h.hws, p)
+	delete(h.known, p)
+	for _, s := range h.order {
+		if s.p == p {
+			s.weak, s.idempotent = true, false
+		}
+	}
 }
 
 // consumed notes how far the consumer got.

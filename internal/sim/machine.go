@@ -5,6 +5,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/varve/varve/broker/hotlog"
@@ -28,6 +29,7 @@ type machine struct {
 	emptied   bool      // it lost its disk and has not been in all in-sync sets since
 	uploading bool      // its last process died during an upload
 	together  bool      // when it crashes next, all others do
+	backAt    time.Time // not before; the past: when it comes
 }
 
 func newMachine(id record.NodeID) *machine {
@@ -58,7 +60,7 @@ func (w *World) keep(ctx context.Context, m *machine) {
 			w.graves.Go(n.close)
 			time.Sleep(lastWords)
 			w.net.Cut(m.host)
-			time.Sleep(w.awayFor())
+			w.stayAway(m)
 		case <-m.restart:
 			w.setNode(m, nil)
 			w.cover.hit(CleanStop)
@@ -68,6 +70,23 @@ func (w *World) keep(ctx context.Context, m *machine) {
 			n.stop()
 		}
 	}
+}
+
+// stayAway waits between two lives of a machine's node.
+func (w *World) stayAway(m *machine) {
+	if w.untilBack(m) <= 0 {
+		time.Sleep(w.awayFor())
+		return
+	}
+	for left := w.untilBack(m); left > 0 && !w.calm.Load(); left = w.untilBack(m) {
+		time.Sleep(min(left, 100*time.Millisecond))
+	}
+}
+
+func (w *World) untilBack(m *machine) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Until(m.backAt)
 }
 
 func (w *World) setNode(m *machine, n *node) {
@@ -142,9 +161,16 @@ func (w *World) loseDisk(ctx context.Context, m *machine) {
 		return // another one is being lost; waiting for a mutex would stop the bubble's clock
 	}
 	defer w.losing.Unlock()
-	n := w.lifeOf(m)
-	if n == nil || !w.allInSync(ctx) || w.calm.Load() || !n.kill() {
-		return
+	if n := w.lifeOf(m); n != nil && w.allInSync(ctx) {
+		w.destroy(n)
+	}
+}
+
+// destroy ends a life together with its disk.
+func (w *World) destroy(n *node) (done bool) {
+	m := n.m
+	if w.calm.Load() || !n.kill() {
+		return false
 	}
 	w.mu.Lock()
 	m.disk, m.emptied, m.uploading = hotlog.NewMemFS(), true, n.uploads.Load() > 0
@@ -152,12 +178,11 @@ func (w *World) loseDisk(ctx context.Context, m *machine) {
 	w.cover.hit(DiskLost)
 	w.log.Info("sim: disk lost", "node", m.id)
 	close(n.gone)
+	return true
 }
 
 // allInSync tells whether every partition there is has all its replicas, three, in sync with the disks that they have now.
 func (w *World) allInSync(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
 	lives := w.lives()
 	if len(lives) < len(w.machines) {
 		return false
@@ -166,16 +191,21 @@ func (w *World) allInSync(ctx context.Context) bool {
 	for _, n := range lives {
 		stores[n.m.id] = n.store
 	}
-	for t := range lives[0].meta.Image().Topics() {
+	return w.everyISR(ctx, lives[0], func(s *metadata.ISRState) bool {
+		lost := func(m metadata.ISRMember) bool { return stores[m.Node] != m.StoreID }
+		return len(s.Members) >= w.replicas() && !slices.ContainsFunc(s.Members, lost)
+	})
+}
+
+// everyISR tells whether it is so with the in-sync set of every partition there is, read by n.
+func (w *World) everyISR(ctx context.Context, n *node, is func(*metadata.ISRState) bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for t := range n.meta.Image().Topics() {
 		for i := range t.Partitions {
-			s, err := lives[0].meta.ReadPartition(ctx, record.PartitionID{Topic: t.ID, Index: int32(i)})
-			if err != nil || !t.Deleting && len(s.ISR.Members) < w.replicas() {
+			s, err := n.meta.ReadPartition(ctx, record.PartitionID{Topic: t.ID, Index: int32(i)})
+			if err != nil || !t.Deleting && !is(&s.ISR) {
 				return false
-			}
-			for _, m := range s.ISR.Members {
-				if stores[m.Node] != m.StoreID {
-					return false
-				}
 			}
 		}
 	}

@@ -5,6 +5,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -13,17 +14,50 @@ import (
 	"github.com/varve/varve/record"
 )
 
-// member is one member of a consumer group, which speaks the protocol itself: the client's own waits under a mutex, for which the bubble's
-// clock stands still. It is used by one goroutine; what it owns is guarded by groupRun.mu.
+// member is what a member of a group is and does in either protocol. It speaks its protocol itself: the client's own waits under a mutex, for which
+// the bubble's clock stands still. It is used by one goroutine; what it owns is guarded by groupRun.mu.
 type member struct {
 	r     *groupRun
 	id    string
 	c     *rawClient
-	epoch int32
+	epoch int32 // of the member, or its generation
+	owned map[part]*owning
+	next  time.Time // heartbeat
+	as    protocol
+}
+
+// protocol is what the two protocols do each in its way.
+type protocol interface {
+	step(ctx context.Context, rng *rand.Rand) // a bit of a member's life
+	leave(ctx context.Context)
+	end()                                // of the process
+	asks() (id string, epoch int32)      // who looks for an offset
+	signs(req *kmsg.OffsetCommitRequest) // who commits
+	refused(what string, err error)      // does what the protocol wants after an error
+}
+
+// consumerMember is one of the consumer protocol.
+type consumerMember struct {
+	member
 	whole bool // the next heartbeat says everything
 	said  bool // what it owns was said in a heartbeat that was answered
-	next  time.Time
-	owned map[part]*owning
+}
+
+func newConsumerMember(r *groupRun, i, life int) *consumerMember {
+	id := fmt.Sprintf("00000000-0000-4000-8000-%06d%06d", i, life)
+	m := &consumerMember{member: member{r: r, id: id, c: newRawClient(r.w, memberHosts[i], memberTimeout), owned: map[part]*owning{}}}
+	m.as = m
+	return m
+}
+
+// thawed is after it stood still: it works on before it says that it is there.
+func (m *member) thawed() { m.next = time.Now().Add(time.Second) }
+
+func (m *consumerMember) end() {}
+
+func (m *consumerMember) asks() (string, int32) { return m.id, m.epoch }
+func (m *consumerMember) signs(req *kmsg.OffsetCommitRequest) {
+	req.MemberID, req.Generation = m.id, m.epoch
 }
 
 // owning is one member's ownership of one partition, from its assignment to its end.
@@ -36,19 +70,29 @@ type owning struct {
 
 // Codes that members act upon.
 const (
-	codeUnknownMember code = 25
-	codeFencedMember  code = 110
-	codeStaleMember   code = 113
+	codeIllegalGeneration   code = 22
+	codeUnknownMember       code = 25
+	codeRebalanceInProgress code = 27
+	codeGroupIDNotFound     code = 69
+	codeMemberIDRequired    code = 79
+	codeFencedInstanceID    code = 82
+	codeFencedMember        code = 110
+	codeStaleMember         code = 113
 )
 
 // step is a heartbeat if one is due, and some work on what it owns.
-func (m *member) step(ctx context.Context, rng *rand.Rand) {
+func (m *consumerMember) step(ctx context.Context, rng *rand.Rand) {
 	if !time.Now().Before(m.next) || !m.said {
 		if err := m.heartbeat(ctx); err != nil {
 			m.refused("a heartbeat", err)
 			return
 		}
 	}
+	m.work(ctx, rng)
+}
+
+// work reads on in what the member owns, and commits.
+func (m *member) work(ctx context.Context, rng *rand.Rand) {
 	for p, o := range m.owned {
 		if !o.known && !m.begin(ctx, p, o) {
 			return
@@ -69,13 +113,11 @@ func (m *member) step(ctx context.Context, rng *rand.Rand) {
 }
 
 // refused does what a client does about an error: it joins anew where it was put out, and looks for the coordinator.
-func (m *member) refused(what string, err error) {
+func (m *consumerMember) refused(what string, err error) {
 	switch {
-	case errors.Is(err, codeUnknownMember), errors.Is(err, codeFencedMember):
+	case errors.Is(err, codeUnknownMember), errors.Is(err, codeFencedMember), errors.Is(err, codeGroupIDNotFound): // or the group is a classic one since
 		m.r.w.cover.hit(MemberFenced)
-		m.r.mu.Lock()
-		clear(m.owned)
-		m.r.mu.Unlock()
+		m.lose()
 		m.epoch = 0
 	case errors.Is(err, codeStaleMember): // the next heartbeat tells
 	case !retriable(err) && !notCoordinator(err):
@@ -90,7 +132,7 @@ func notCoordinator(err error) bool {
 	return errors.As(err, &c) && c >= 14 && c <= 16
 }
 
-func (m *member) heartbeat(ctx context.Context) error {
+func (m *consumerMember) heartbeat(ctx context.Context) error {
 	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 	req.Group, req.MemberID, req.MemberEpoch, req.RebalanceTimeoutMillis = groupName, m.id, m.epoch, -1
 	if m.epoch == 0 || m.whole {
@@ -126,7 +168,7 @@ func (m *member) heartbeat(ctx context.Context) error {
 }
 
 // assigned takes over an assignment. What is not in it any more ends here, before anybody hears so.
-func (m *member) assigned(a *kmsg.ConsumerGroupHeartbeatResponseAssignment) {
+func (m *consumerMember) assigned(a *kmsg.ConsumerGroupHeartbeatResponseAssignment) {
 	now := map[part]bool{}
 	for i := range a.Topics {
 		for _, index := range a.Topics[i].Partitions {
@@ -137,29 +179,45 @@ func (m *member) assigned(a *kmsg.ConsumerGroupHeartbeatResponseAssignment) {
 			now[m.r.parts[shared][index]] = true
 		}
 	}
+	if lost, got := m.own(now); lost || got {
+		m.said = false
+	}
+}
+
+// own ends what the member does not own any more, and begins what it did not own before.
+func (m *member) own(now map[part]bool) (lost, got bool) {
 	m.r.mu.Lock()
 	defer m.r.mu.Unlock()
 	for p := range m.owned {
 		if !now[p] {
 			delete(m.owned, p)
-			m.said = false
+			lost = true
 		}
 	}
 	for p := range now {
 		if m.owned[p] == nil {
 			m.r.clock++
 			m.owned[p] = &owning{number: m.r.clock}
-			m.said = false
+			got = true
 		}
 	}
+	return lost, got
+}
+
+// lose ends all that the member owns.
+func (m *member) lose() {
+	m.r.mu.Lock()
+	defer m.r.mu.Unlock()
+	clear(m.owned)
 }
 
 // begin finds out where the group stands.
 func (m *member) begin(ctx context.Context, p part, o *owning) bool {
 	floor, _ := m.r.standing(p)
-	at, err := m.c.groupOffset(ctx, p, m.id, m.epoch)
+	id, memberEpoch := m.as.asks()
+	at, err := m.c.groupOffset(ctx, p, id, memberEpoch)
 	if err != nil {
-		m.refused("asking for an offset", err)
+		m.as.refused("asking for an offset", err)
 		return false
 	}
 	m.r.wasTold(p, at, floor)
@@ -171,23 +229,18 @@ func (m *member) begin(ctx context.Context, p part, o *owning) bool {
 
 // commit says how far the member is. An answer that it is not accepted has no effect, as a later look shows.
 func (m *member) commit(ctx context.Context, p part, o *owning) bool {
-	req := kmsg.NewPtrOffsetCommitRequest()
-	req.Group, req.MemberID, req.Generation = groupName, m.id, m.epoch
-	t := kmsg.NewOffsetCommitRequestTopic()
-	t.Topic = p.topic
-	tp := kmsg.NewOffsetCommitRequestTopicPartition()
-	tp.Partition, tp.Offset = p.id.Index, int64(o.position)
-	t.Partitions = append(t.Partitions, tp)
-	req.Topics = append(req.Topics, t)
+	req := commitOf(p, o.position)
+	m.as.signs(req)
 	_, before := m.r.standing(p)
-	kresp, err := m.c.askCoordinator(ctx, 9, req)
-	if err == nil {
-		err = codeError(kresp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode)
-	}
+	newest := m.r.newestGeneration()
+	err := m.c.commit(ctx, req)
 	m.r.wasCommitted(p, o.position, o.number, before, err)
 	if err != nil {
-		m.refused("a commit", err)
+		m.as.refused("a commit", err)
 		return false
+	}
+	if req.Generation < newest {
+		m.r.w.failf("S24: a commit to %s of generation %d was accepted, though %d had been told", p, req.Generation, newest)
 	}
 	m.r.mu.Lock()
 	o.committed = o.position
@@ -195,7 +248,28 @@ func (m *member) commit(ctx context.Context, p part, o *owning) bool {
 	return true
 }
 
-func (m *member) leave(ctx context.Context) {
+// commitOf is a commit of one offset, by nobody yet.
+func commitOf(p part, o record.Offset) *kmsg.OffsetCommitRequest {
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group = groupName
+	t := kmsg.NewOffsetCommitRequestTopic()
+	t.Topic = p.topic
+	tp := kmsg.NewOffsetCommitRequestTopicPartition()
+	tp.Partition, tp.Offset = p.id.Index, int64(o)
+	t.Partitions = append(t.Partitions, tp)
+	req.Topics = append(req.Topics, t)
+	return req
+}
+
+func (c *rawClient) commit(ctx context.Context, req *kmsg.OffsetCommitRequest) error {
+	kresp, err := c.askCoordinator(ctx, 9, req)
+	if err != nil {
+		return err
+	}
+	return codeError(kresp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode)
+}
+
+func (m *consumerMember) leave(ctx context.Context) {
 	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 	req.Group, req.MemberID, req.MemberEpoch, req.RebalanceTimeoutMillis = groupName, m.id, -1, -1
 	_, _ = m.c.askCoordinator(ctx, 1, req) // if nobody hears it, its session ends
@@ -226,6 +300,12 @@ func (c *rawClient) askCoordinator(ctx context.Context, version int16, req kmsg.
 
 // groupOffset asks for the group's offset in a partition; 0 where it has none.
 func (c *rawClient) groupOffset(ctx context.Context, p part, id string, memberEpoch int32) (record.Offset, error) {
+	all, err := c.groupOffsets(ctx, []part{p}, id, memberEpoch)
+	return all[p], err
+}
+
+// groupOffsets asks for those in several partitions of one topic.
+func (c *rawClient) groupOffsets(ctx context.Context, ps []part, id string, memberEpoch int32) (map[part]record.Offset, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	g := kmsg.NewOffsetFetchRequestGroup()
 	g.Group, g.MemberEpoch = groupName, memberEpoch
@@ -233,26 +313,30 @@ func (c *rawClient) groupOffset(ctx context.Context, p part, id string, memberEp
 		g.MemberID = &id
 	}
 	t := kmsg.NewOffsetFetchRequestGroupTopic()
-	t.Topic, t.Partitions = p.topic, []int32{p.id.Index}
+	t.Topic = ps[0].topic
+	for _, p := range ps {
+		t.Partitions = append(t.Partitions, p.id.Index)
+	}
 	g.Topics = append(g.Topics, t)
 	req.Groups = append(req.Groups, g)
+	all := map[part]record.Offset{}
 	kresp, err := c.askCoordinator(ctx, 9, req)
-	if err != nil {
-		return 0, err
-	}
-	got := kresp.(*kmsg.OffsetFetchResponse).Groups[0]
-	err = codeError(got.ErrorCode)
 	if err == nil {
-		err = codeError(got.Topics[0].Partitions[0].ErrorCode)
+		got := kresp.(*kmsg.OffsetFetchResponse).Groups[0]
+		err = codeError(got.ErrorCode)
+		for i := 0; i < len(ps) && err == nil; i++ {
+			at := got.Topics[0].Partitions[i]
+			err, all[ps[i]] = codeError(at.ErrorCode), max(0, record.Offset(at.Offset))
+		}
 	}
 	if err != nil {
 		c.coordinator = 0
 		if id == "" && notCoordinator(err) {
-			err = errElsewhere
+			err = errElsewhere // whoever is no member asks again, also where nobody looks after it at the moment
 		}
-		return 0, err
+		return nil, err
 	}
-	return max(0, record.Offset(got.Topics[0].Partitions[0].Offset)), nil
+	return all, nil
 }
 
-var errElsewhere = errors.New("another node looks after the group")
+var errElsewhere = errors.New("another node looks after the group, or none")

@@ -15,7 +15,7 @@ func clusterMutants() []mutant {
 		}},
 		{name: "followers acknowledge what they have appended", ids: forked, seeds: 100, edits: []edit{
 			{"broker/followfetch.go", "at := w.p.log.DurableEnd()", "at := w.p.log.AppendedEnd()"},
-			{"broker/followfetch.go", "return f.awaitDurable(ctx, appended)", "f.peer.in = nil\n\treturn nil"},
+			{"broker/followfetch.go", "return f.awaitDurable(ctx, appended)", "f.peer.in = nil\n\tfor _, w := range appended {\n\t\tw.p.learn(w.role, w.hw, record.NoOffset)\n\t}\n\treturn nil"},
 		}},
 		{name: "change of the in-sync set counts before it is known", ids: forked, seeds: 100, edits: []edit{{"broker/isrwork.go",
 			"lead.isr.Propose(isr.Change{Members: members(next.Members), ELR: elr(next.ELR)})", "_ = isr.Change{}\n\t\tlead.isr.Adopt(members(next.Members), elr(next.ELR))"}}},
@@ -25,6 +25,13 @@ func clusterMutants() []mutant {
 			"decideAll(ones, err)\n\tdecideAll(alls, err)\n\tp.notify()", "decideAll(ones, err)\n\tdecideAll(alls, nil)\n\tp.notify()"}}},
 		{name: "no check for enough replicas before an append", ids: "S3", seeds: 100, edits: []edit{{"broker/partition.go",
 			"if acks == -1 && !lead.isr.Enough() {", "if false {"}, {"broker/partition.go", "err = ErrNotEnoughReplicasAfterAppend", "err = ErrNotEnoughReplicas"}}},
+		{name: "duplicate answered before it is committed", ids: forked, seeds: 100, edits: []edit{{"broker/partition.go",
+			"return p.queueLocked(lead, o, pend, v.duplicate.next()), nil",
+			"return p.log.DurableEnd() < v.duplicate.next() && p.queueLocked(lead, o, pend, v.duplicate.next()), nil"}}},
+		{name: "a new leader takes all that it has for committed", ids: forked, seeds: 100, edits: []edit{{"broker/roles.go",
+			"HW: min(known, durable), EpochStart", "HW: max(min(known, durable), durable), EpochStart"}}},
+		{name: "a new leader tells the latest offset before it knows what is committed", ids: forked, seeds: 100, edits: []edit{{"broker/isr/state.go",
+			"return s.hw >= s.epochAt", "return s.hw >= 0"}}},
 		// Where logs part (faults A3 to A8, A23).
 		{name: "follower truncates to its high watermark", ids: forked, seeds: 100, edits: []edit{{"broker/follow.go",
 			"func (p *Partition) beginFollowing(f *following) error {\n", "func (p *Partition) beginFollowing(f *following) error {\n\t_ = p.log.Truncate(max(p.log.Meta().HighWatermark, p.log.Start()))\n"}}},
@@ -44,7 +51,7 @@ func clusterMutants() []mutant {
 			{"broker/follow.go", "known := p.log.Meta().CurrentEpoch; known > e {", "known := p.log.Meta().CurrentEpoch; false && known > e {"},
 		}},
 		// Who leads, and who may (faults A9, A20, B2, K1).
-		{name: "takeover without the compare of the registration", ids: forked, seeds: 200, edits: []edit{
+		{name: "takeover without the compare of the registration", ids: forked, seeds: 400, edits: []edit{
 			{"metadata/takeover.go", "if b := t.brokers[old.Node]; old.Rev != 0 && b != nil && b.Incarnation == old.Incarnation {", "if false {"},
 			{"metadata/takeover.go", "c.created(key, NotEqual, int64(old.Incarnation), ErrLeaderAlive)", "_ = key"},
 			{"metadata/takeover.go", "\t\treturn l, false, fmt.Errorf(\"%w: node %d\", ErrLeaderAlive, old.Node)\n", "\t\treturn l, false, ErrLeaderAlive\n"},
@@ -58,7 +65,7 @@ func clusterMutants() []mutant {
 		{name: "a leader goes on after its lease", ids: forked, seeds: 100, edits: []edit{{"broker/broker.go",
 			"return s == b.session.Load() && s.Alive() }", "return true }"}}},
 		{name: "producers forgotten by a takeover", ids: "S2,S5,V8", seeds: 40, edits: []edit{{"broker/roles.go",
-			"\tproducers, err := p.loadProducers()\n\tif err != nil {\n\t\treturn err\n\t}\n\tdurable", "\tproducers := map[int64]*producer{}\n\tdurable"}}},
+			"\tproducers, err := p.loadProducers()\n\tif err != nil {\n\t\treturn err\n\t}\n\tdurable", "\tproducers := newProducers(p.log.Start())\n\tdurable"}}},
 		{name: "replica comes into the in-sync set whatever it holds", ids: forked, seeds: 200, edits: []edit{
 			{"broker/replica.go", " || f.end < max(p.mu.hw, lead.isr.EpochStart()) {", " {"},
 			{"broker/replica.go", "f.lost = member && (m.StoreID != r.Store || req.Offset < p.mu.hw)", "f.lost = member && m.StoreID != r.Store"},
@@ -72,10 +79,18 @@ func clusterMutants() []mutant {
 			{"broker/roles.go", "return ok && len(state.ISR.Members) > 1 &&", "return ok && len(state.ISR.Members) > 3 &&"},
 			{"broker/roles.go", "committed := max(l.Head.TieredEnd, l.Head.LogStart, l.ISR.HWFloor)", "committed := max(l.Head.TieredEnd, l.Head.LogStart)"},
 		}},
+		{name: "a lost disk counts as the eligible replica that it was", ids: forked, seeds: 200, edits: []edit{
+			{"metadata/takeover.go", "if !slices.Contains(old.ELR, ELRMember{me.Node, me.StoreID}) {",
+				"if !slices.ContainsFunc(old.ELR, func(e ELRMember) bool { return e.Node == me.Node }) {"},
+			{"broker/election.go", "case m.Node == me.Node && m.StoreID == me.StoreID:", "case m.Node == me.Node:"},
+			// What it must have by the key of the in-sync set it does not have.
+			{"broker/roles.go", "return ok && len(state.ISR.Members) > 1 &&", "return ok && len(state.ISR.Members) > 3 &&"},
+			{"broker/roles.go", "committed := max(l.Head.TieredEnd, l.Head.LogStart, l.ISR.HWFloor)", "committed := max(l.Head.TieredEnd, l.Head.LogStart)"},
+		}},
 		{name: "leadership goes to one that lacks something", shield: "what is acknowledged is on every member of the in-sync set, and only to those it goes", edits: []edit{
 			{"broker/transfer.go", "f.Store == to.StoreID && f.end == p.mu.end\n", "f.Store == to.StoreID\n"}}},
 		{name: "leadership goes to one that is not in sync", ids: forked, seeds: 100, edits: []edit{
-			{"broker/transfer.go", "if n == me || !member || b == nil || img.Draining(n) {\n\t\t\tcontinue\n\t\t}",
+			{"broker/transfer.go", "if n == me || !member || b == nil || img.Draining(n) && (assigned || soon > 0) {\n\t\t\tcontinue\n\t\t}",
 				"if n == me || b == nil || img.Draining(n) {\n\t\t\tcontinue\n\t\t}\n\t\tif !member {\n\t\t\treturn metadata.ISRMember{Node: n, Incarnation: b.Incarnation, StoreID: b.StoreID}, true, 0\n\t\t}"},
 			{"broker/transfer.go", "caughtUp := f != nil && f.Incarnation == to.Incarnation && f.Store == to.StoreID && f.end == p.mu.end\n", "caughtUp := f == nil || f.end >= 0\n"},
 			{"metadata/isr.go", "if !ok || m.StoreID != to.StoreID {", "if ok && m.StoreID != to.StoreID {"},
@@ -83,7 +98,7 @@ func clusterMutants() []mutant {
 			{"broker/roles.go", "committed := max(l.Head.TieredEnd, l.Head.LogStart, l.ISR.HWFloor)", "committed := max(l.Head.TieredEnd, l.Head.LogStart)"},
 		}},
 		{name: "answers while the leadership is handed over", ids: forked, seeds: 200, edits: []edit{{"broker/transfer.go",
-			"\t\t\tlead.sealed = true\n", ""}}},
+			"\tlead.sealed = true\n", ""}}},
 		// Reading from followers (faults A7, A13).
 		{name: "a follower gives what lies above its high watermark", ids: "S2,S27", seeds: 60, edits: []edit{{"broker/read.go",
 			"plan := readPlan{from: req.Offset, bound: p.mu.hw}", "plan := readPlan{from: req.Offset, bound: p.mu.hw}\n\tif p.mu.follow != nil {\n\t\tplan.bound = p.log.AppendedEnd()\n\t}"}}},
@@ -91,8 +106,11 @@ func clusterMutants() []mutant {
 			"if to := min(hw, p.log.AppendedEnd()); to > p.mu.hw {", "if to := hw; to > p.mu.hw {"}}},
 		{name: "a high watermark counts for a log that parts from the leader's", ids: "S1,S2,S7,S12,S27", seeds: 100, edits: []edit{{"broker/followfetch.go",
 			"\t\t// The rest of such an answer is void (A7).\n", "\t\tp.learn(w.role, record.Offset(r.HighWatermark), record.NoOffset)\n"}}},
+		// Quotas.
+		{name: "quotas that were taken away hold on", ids: "V1,V8", seeds: 40, edits: []edit{{"gateway/throttle.go", "q.current.Store(quota.NewTable(all))",
+			"if t := quota.NewTable(all); t != nil {\n\t\t\tq.current.Store(t)\n\t\t}"}}},
 		// Sealing (faults C4, C19).
-		{name: "a segment is committed without a look at who leads", ids: forked + ",S19,S21,S22,V2,V4", seeds: 100, edits: []edit{
+		{name: "a segment is committed without a look at who leads", ids: forked + ",S19,S21,S22", seeds: 100, edits: []edit{
 			{"metadata/head.go", "\t\tc.unchanged(s.keys.leader(l.ID), l.LeaderRev, ErrFenced)\n\t\tc.unchanged(s.keys.head(l.ID), v.head.Rev, ErrConflict)\n\t\tnext, err",
 				"\t\tc.unchanged(s.keys.head(l.ID), v.head.Rev, ErrConflict)\n\t\tnext, err"},
 			{"metadata/head.go", "if found[keys[0]].ModRevision != l.LeaderRev {", "if false {"},

@@ -36,23 +36,25 @@ const (
 
 // node is one life of the broker process: wired as `varve serve` wires it, on what survives a process.
 type node struct {
-	w       *World
-	m       *machine
-	store   metadata.UUID // of its disk
-	uploads atomic.Int32  // under way
-	dead    atomic.Bool   // crashed: nothing it still does may be seen by anybody
-	gone    chan struct{} // closed with it
-	kv      *memory.Client
-	db      *hotlog.DB
-	meta    *metadata.Store
-	reader  *tiering.Reader
-	broker  *broker.Broker
-	gateway *gateway.Server
-	closers []func() error
-	abort   context.CancelFunc // ends a start that is under way
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	ports   struct {
+	w            *World
+	m            *machine
+	store        metadata.UUID // of its disk
+	uploads      atomic.Int32  // under way
+	dead         atomic.Bool   // crashed: nothing it still does may be seen by anybody
+	gone         chan struct{} // closed with it
+	releasesLate atomic.Bool   // what it gives up as a coordinator is free only after lateRelease
+	held         atomic.Pointer[held]
+	kv           *memory.Client
+	db           *hotlog.DB
+	meta         *metadata.Store
+	reader       *tiering.Reader
+	broker       *broker.Broker
+	gateway      *gateway.Server
+	closers      []func() error
+	abort        context.CancelFunc // ends a start that is under way
+	cancel       context.CancelFunc
+	running      sync.WaitGroup
+	ports        struct {
 		sync.Mutex
 		listeners []net.Listener
 	}

@@ -14,8 +14,11 @@ import (
 	"github.com/varve/varve/record"
 )
 
-// prober is the index of the one who probes, among the producers.
-const prober = 9
+// The indices of those who send straight to nodes, among the producers.
+const (
+	riskier = 8
+	prober  = 9
+)
 
 // probe sends records one by one straight to nodes, whether they lead or not, until ctx ends. Each is sent once, so that its outcome is
 // that of one request: who acknowledges leads, and alone in its epoch (S8, S9); what is refused is not there (S3).
@@ -47,8 +50,21 @@ func (r *run) askLatest(ctx context.Context, m *machine) {
 	c := newRawClient(r.w, "prober", 3*time.Second)
 	defer c.close()
 	parts := slices.Concat(r.consumed[own], r.consumed[mix], r.consumed[probed])
-	for pauseFor(ctx, time.Duration(50+rng.IntN(500))*time.Millisecond) {
+	written := r.consumed[probed][0]
+	pause := func() time.Duration {
+		d := time.Duration(50+rng.IntN(500)) * time.Millisecond
+		if r.w.inHandOver(written.id) {
+			return d / 10
+		}
+		return d
+	}
+	for pauseFor(ctx, pause()) {
 		p := parts[rng.IntN(len(parts))]
+		if r.w.inHandOver(written.id) {
+			p = written // of one that it does not lead a node without the metadata answers late
+		}
+		// And who waits for that asks nothing about what it takes itself for the leader of.
+		c.timeout = []time.Duration{300 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second}[rng.IntN(3)]
 		floor := r.h.floor(p)
 		f, err := c.listOffsetsAt(ctx, leaderKnown{m.id, record.NoEpoch}, p, latest)
 		if err != nil {
@@ -56,6 +72,28 @@ func (r *run) askLatest(ctx context.Context, m *machine) {
 			continue
 		}
 		r.h.sawLatest(p, m.id, floor, f.offset)
+	}
+}
+
+// readReplica reads on and on what one node has of each partition, whether it leads or not, until ctx ends: what lies below the high watermark
+// that it knows is what everybody is given, whatever else its log holds (S2, S7, S12).
+func (r *run) readReplica(ctx context.Context, m *machine) {
+	rng := rand.New(rand.NewPCG(r.w.seed, 0x4ead+uint64(m.id)))
+	c := newRawClient(r.w, "reader", 3*time.Second)
+	c.fetchWait = 10 * time.Millisecond
+	defer c.close()
+	parts := slices.Concat(r.consumed[own], r.consumed[mix], r.consumed[probed])
+	next := map[part]record.Offset{}
+	for pauseFor(ctx, time.Duration(20+rng.IntN(200))*time.Millisecond) {
+		p := parts[rng.IntN(len(parts))]
+		from := max(next[p], r.h.start(p))
+		f, err := c.fetchAt(ctx, leaderKnown{m.id, record.NoEpoch}, p, from, 1<<16)
+		if err != nil || len(f.batches) == 0 {
+			continue // it may lack what another one gave, and has it later
+		}
+		r.w.cover.hit(ReplicaRead)
+		r.checkBatches(p, from, &f, false, 0, false)
+		next[p] = r.each(p, f.batches, from, func(record.Offset, logRecord) {})
 	}
 }
 

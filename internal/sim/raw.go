@@ -27,6 +27,8 @@ type rawClient struct {
 	corr    int32
 	turn    int // of the nodes, when any will do
 	leaders map[part]leaderKnown
+	// fetchWait is how long a fetch waits for data at most.
+	fetchWait time.Duration
 	// coordinator looks after the group; 0: to be found.
 	coordinator record.NodeID
 }
@@ -38,7 +40,7 @@ type leaderKnown struct {
 }
 
 func newRawClient(w *World, host string, timeout time.Duration) *rawClient {
-	return &rawClient{w: w, host: host, timeout: timeout, conns: map[record.NodeID]net.Conn{}, leaders: map[part]leaderKnown{}}
+	return &rawClient{w: w, host: host, timeout: timeout, conns: map[record.NodeID]net.Conn{}, leaders: map[part]leaderKnown{}, fetchWait: 500 * time.Millisecond}
 }
 
 func (c *rawClient) close() {
@@ -234,7 +236,7 @@ func (c *rawClient) fetch(ctx context.Context, p part, from record.Offset, maxBy
 func (c *rawClient) fetchAt(ctx context.Context, at leaderKnown, p part, from record.Offset, maxBytes int32) (f fetched, err error) {
 	f.epoch = at.epoch
 	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch, req.SessionID = 500, 1, maxBytes, -1, 0
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch, req.SessionID = int32(c.fetchWait.Milliseconds()), 1, maxBytes, -1, 0
 	topic := kmsg.NewFetchRequestTopic()
 	topic.Topic, topic.TopicID = p.topic, p.id.Topic
 	fp := kmsg.NewFetchRequestTopicPartition()

@@ -230,7 +230,7 @@ func (r *run) lookups(p part, rng *rand.Rand) {
 		if want.offset < 0 {
 			got.epoch = -1 // that of none is the current one
 		}
-		if got != want && !r.moved(p, start) {
+		if got != want && !r.moved(p, start, start+record.Offset(len(content))) {
 			r.w.failf("S13: ListOffsets(%d) of %s [%d, %d): got %+v, want %+v", ts, p, start, int(start)+len(content), got, want)
 		}
 		if p.topic == own {
@@ -250,7 +250,7 @@ func (r *run) specials(p part, start record.Offset, content []logRecord, newest 
 	if after, leads := r.w.marks(p.id); r.w.knobs.several() && (!leads || after.Epoch != m.Epoch) {
 		ok = false // another node has another local start
 	}
-	if r.w.failed() || r.moved(p, start) {
+	if r.w.failed() || r.moved(p, start, end) {
 		return
 	}
 	if most.offset < start || most.offset >= end || most.timestamp != newest || content[most.offset-start].timestamp != newest {
@@ -267,11 +267,11 @@ func (r *run) specials(p part, start record.Offset, content []logRecord, newest 
 	}
 }
 
-// moved tells whether retention has moved the log start away meanwhile.
-func (r *run) moved(p part, start record.Offset) bool {
-	if p.topic != aged {
+// moved tells whether retention has moved the log start away meanwhile, or acks=1 records that came before have been committed since.
+func (r *run) moved(p part, start, end record.Offset) bool {
+	if p.topic != aged && p.topic != mix {
 		return false
 	}
-	now, _ := r.bounds(p)
-	return now != start
+	nowStart, nowEnd := r.bounds(p)
+	return nowStart != start || nowEnd != end
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +28,9 @@ type run struct {
 	consumed    map[string][]part // as they were when the consumer began: its topics stay
 	ownSent     [2]int
 	scratchLife int
-	placed      int // partitions
+	placed      int          // partitions
+	freed       atomic.Int64 // when quotas were taken away for good, since the epoch; 0: not yet
+	throttled   atomic.Int64 // until when the producer that was told to wait longest sends nothing, since the epoch
 	aging       struct{ bytes, millis int }
 	result      strings.Builder // what was acknowledged, in a form that no knob may change
 }
@@ -62,12 +65,23 @@ func Run(t testing.TB, seed uint64, steps int, knobs Knobs, cover *Coverage) str
 		storm.Go(func() { w.nemeses(faults) })
 		storm.Go(func() { w.nemeses(faults) })
 		p := r.parts[probed][0]
+		w.mu.Lock()
+		w.mu.probed = keyEnd(p.id)
+		w.mu.Unlock()
 		storm.Go(func() { r.probe(faults, p) })
 		for _, m := range w.machines {
 			storm.Go(func() { r.askLatest(faults, m) })
+			storm.Go(func() { r.readReplica(faults, m) })
 		}
 		if knobs.placing() {
 			storm.Go(func() { w.drains(faults) })
+		}
+		if knobs.risking() {
+			risked := newRisk(r)
+			storm.Go(func() { risked.elections(faults) })
+		}
+		if knobs.Quotas {
+			storm.Go(func() { r.squeeze(faults) })
 		}
 	} else {
 		storm.Go(func() { w.nemesis(faults, w.machines[0]) })
@@ -128,6 +142,9 @@ func (r *run) setUp() {
 	}
 	if r.w.knobs.placing() {
 		r.createTopic(spare, 8, configs)
+	}
+	if r.w.knobs.risking() {
+		r.createTopic(risked, 1, riskedConfigs)
 	}
 	for i := range 3 {
 		r.producers = append(r.producers, r.newProducer(i))
@@ -229,13 +246,22 @@ func (r *run) recreate(ctx context.Context, rng *rand.Rand) {
 	if r.parts[scratch][0].id == before.id {
 		r.w.failf("S25: topic %s has the id of the one that was deleted", scratch)
 	}
-	r.scratchLife++
-	p := r.newProducer(1)
-	for range 5 + rng.IntN(20) {
-		p.send(ctx, r.parts[scratch][0], time.Now().UnixMilli(), 100)
+	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		r.scratchLife++
+		p := r.newProducer(1)
+		for range 5 + rng.IntN(20) {
+			p.send(ctx, r.parts[scratch][0], time.Now().UnixMilli(), 100)
+		}
+		p.flush(ctx)
+		p.client.Close()
+		if !p.mistaken.Load() {
+			break
+		}
+		if time.Since(begun) > patience {
+			r.w.failf("V8: nodes show the %s that was deleted for %v", scratch, patience)
+			return
+		}
 	}
-	p.flush(ctx)
-	p.client.Close()
 	r.w.cover.hit(TopicRecreated)
 	r.scan(r.parts[scratch][0], 1<<20)
 }

@@ -12,6 +12,7 @@ const (
 	scratch = "scratch" // deleted and made again under the same name
 	spare   = "spare"   // idle partitions, all alike, where there are nodes to place them on
 	probed  = "probed"  // one partition that is written straight to nodes, where there are several
+	risked  = "risked"  // one partition that is given up in parts by unclean elections, where there are several nodes
 )
 
 type opKind int

@@ -20,6 +20,7 @@ const (
 	ciTxnSeeds     = 24
 	ciCtlSeeds     = 40
 	ciGroupSeeds   = 30
+	ciClassicSeeds = 30
 	steps          = 14
 	clusterSteps   = 10
 )
@@ -59,6 +60,7 @@ func clusterKnobsOf(seed uint64) Knobs {
 	k.Nodes, k.Tier, k.Lease = 3, rng.IntN(6) > 0, []time.Duration{3 * time.Second, 6 * time.Second}[rng.IntN(2)]
 	k.Lag, k.Rebalance = []time.Duration{2 * time.Second, 8 * time.Second}[rng.IntN(2)], rng.IntN(3) > 0
 	k.Crashes, k.MetaFaults, k.NetFaults = rng.IntN(8) > 0, rng.IntN(5) > 0, rng.IntN(5) > 0
+	k.Quotas = rng.IntN(4) == 0
 	return k
 }
 
@@ -94,6 +96,11 @@ func TestControllerSeeds(t *testing.T) {
 // TestGroupSeeds does the same with histories of a consumer group.
 func TestGroupSeeds(t *testing.T) {
 	seedSet{ci: ciGroupSeeds, knobs: clusterKnobsOf, events: groupEvents, play: func(t *testing.T, seed uint64, k Knobs, c *Coverage) { RunGroup(t, seed, k, c) }}.run(t)
+}
+
+// TestClassicGroupSeeds does the same with histories of a group of the classic protocol.
+func TestClassicGroupSeeds(t *testing.T) {
+	seedSet{ci: ciClassicSeeds, knobs: clusterKnobsOf, events: classicEvents, play: func(t *testing.T, seed uint64, k Knobs, c *Coverage) { RunClassicGroup(t, seed, k, c) }}.run(t)
 }
 
 // TestTransactionSeeds does the same with histories of transactions.

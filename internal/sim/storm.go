@@ -48,7 +48,7 @@ func (w *World) nemesis(ctx context.Context, m *machine) {
 func (w *World) nemeses(ctx context.Context) {
 	for pauseFor(ctx, 500*time.Millisecond+w.millis(5000)) {
 		m := w.machines[w.draw(len(w.machines))]
-		kind := w.draw(27)
+		kind := w.draw(32)
 		switch {
 		case kind < 7 && w.knobs.Crashes:
 			w.mu.Lock()
@@ -71,8 +71,14 @@ func (w *World) nemeses(ctx context.Context) {
 			w.outcast(ctx, m)
 		case kind < 24 && w.knobs.DiskStalls:
 			w.stallDisk(ctx, m)
-		case kind >= 24 && w.knobs.Crashes && w.knobs.DiskStalls:
+		case kind >= 24 && kind < 27 && w.knobs.Crashes && w.knobs.DiskStalls:
 			w.returnSlowly(ctx, m, kind >= 25)
+		case kind >= 27 && kind < 29 && w.knobs.Crashes:
+			w.setJoin()
+		case kind == 29 && w.knobs.Crashes:
+			w.emptyFirst(ctx, m)
+		case kind >= 30 && w.knobs.Crashes:
+			w.emptyEligible(ctx, m)
 		}
 	}
 }
@@ -239,6 +245,8 @@ func (w *World) stallDisk(ctx context.Context, m *machine) {
 		return
 	}
 	switch kind := w.draw(3); {
+	case kind == 0 && inSync && w.knobs.several():
+		w.failPower(m, UnsyncedFirst) // it must not have vouched for what its disk has lost
 	case kind == 0 || kind == 1 && inSync:
 		w.mu.Lock()
 		m.together = w.mu.rng.IntN(2) == 0

@@ -3,13 +3,16 @@
 package sim
 
 import (
-	"bytes"
+	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/metadata/memory"
+	"github.com/varve/varve/record"
 )
 
 // trap crashes the node at the n-th call of one of its seams from now on: before the call takes effect, or after, unheard.
@@ -86,14 +89,24 @@ func (n *node) txnFault(t metadata.Txn) memory.Outcome {
 	if n.dead.Load() {
 		return memory.Outcome{Unavailable: true}
 	}
-	if handsOver(t) && n.w.cutsHandOver() {
+	if h := n.held.Load(); h != nil && touches(t, h.key) {
+		return h.catch()
+	}
+	if m := n.entering(t); m != nil && n.w.springJoin() {
+		n.w.failPower(m, FailureAtJoin)
+		return memory.Outcome{LoseReply: true} // as above
+	}
+	if handsOver(t) && n.w.cutsHandOver(t) {
 		n.w.cover.hit(HandOverUnknown)
 		n.cutMetadata(memory.Faults{Outage: true})
 		n.w.graves.Go(func() {
-			time.Sleep(500*time.Millisecond + n.w.millis(5500))
+			time.Sleep(500*time.Millisecond + n.w.millis(int(cutFor.Milliseconds())-500))
 			n.cutMetadata(memory.Faults{})
 		})
 		return memory.Outcome{LoseReply: true}
+	}
+	if n.releasesLate.Load() && releases(t) {
+		return memory.Outcome{Late: lateRelease}
 	}
 	return n.w.txnFate(t)
 }
@@ -101,26 +114,39 @@ func (n *node) txnFault(t metadata.Txn) memory.Outcome {
 // handsOver tells whether a transaction gives a leadership to another node.
 func handsOver(t metadata.Txn) bool { return touches(t, "/s/leader/") && !touches(t, "/s/isr/") }
 
+// releases tells whether a transaction gives up a coordinator's shard.
+func releases(t metadata.Txn) bool {
+	return len(t.Then) == 1 && t.Then[0].Kind == metadata.OpDelete && touches(t, "/s/coord/")
+}
+
 // cutsHandOver decides whether a node loses the metadata store at the moment at which it hands over, and does not hear that it has. That
-// costs it its registration, so it is left in peace for a while then.
-func (w *World) cutsHandOver() bool {
-	if !w.knobs.MetaFaults || !w.knobs.several() || w.calm.Load() || w.draw(3) > 0 {
+// costs it its registration, so it is left in peace for a while then. The partition that is written all the time is preferred, and everybody
+// is asked for its latest offset then: whoever answers must be the one who leads.
+func (w *World) cutsHandOver(t metadata.Txn) bool {
+	if !w.knobs.MetaFaults || !w.knobs.several() || w.calm.Load() {
 		return false
 	}
+	of := keyOf(t, "/s/leader/")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if time.Since(w.mu.cut) < cutEvery {
+	if time.Since(w.mu.cut) < cutEvery || of != w.mu.probed && w.mu.rng.IntN(3) > 0 {
 		return false
 	}
-	w.mu.cut = time.Now()
+	w.mu.cut, w.mu.cutOf = time.Now(), of
 	return true
 }
 
+// inHandOver tells whether a node has lately been cut off as it handed over the partition.
+func (w *World) inHandOver(id record.PartitionID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.cutOf == keyEnd(id) && time.Since(w.mu.cut) < cutFor
+}
+
+// keyEnd is how the keys of a partition's state end.
+func keyEnd(id record.PartitionID) string { return fmt.Sprintf("%s/%d", id.Topic.Hex(), id.Index) }
+
+// touches tells whether a transaction writes or deletes such a key. Transactions that only read are no changes.
 func touches(t metadata.Txn, part string) bool {
-	for _, op := range t.Then {
-		if bytes.Contains([]byte(op.Key), []byte(part)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Then, func(op metadata.Op) bool { return op.Kind != metadata.OpGet && strings.Contains(op.Key, part) })
 }

@@ -4,6 +4,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -38,6 +40,7 @@ const txnPartitions = 3
 type txnRun struct {
 	*run
 	records int
+	places  map[string][]string // where the records of txnMoved are at the end, by value, and who wrote them
 
 	mu      sync.Mutex
 	outcome map[string]string // of the writers' transactions, by value
@@ -52,7 +55,7 @@ func RunTransactions(t testing.TB, seed uint64, knobs Knobs, cover *Coverage) {
 	w.static["offsets.topic.num.partitions"], w.static["group.initial.rebalance.delay.ms"] = "7", "0"
 	r := &txnRun{
 		run:     &run{w: w, h: newHistory(w), raw: newRawClient(w, "checker", 40*time.Second), parts: map[string][]part{}},
-		records: 150, outcome: map[string]string{}, seen: map[string]int{},
+		records: 150, places: map[string][]string{}, outcome: map[string]string{}, seen: map[string]int{},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), runLimit)
 	defer cancel()
@@ -107,9 +110,11 @@ func (r *txnRun) setUpTxns() {
 	}
 }
 
-// options are a client's of a host; every other one speaks the protocol in which a producer keeps its epoch.
+// options are a client's of a host; every other one speaks the protocol in which a producer keeps its epoch. Nobody here loses what was committed, so a
+// client that is told that it did must not go back by itself.
 func (r *txnRun) options(host string, i int, o ...kgo.Opt) []kgo.Opt {
-	o = append(append(r.clientOptions(host), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.UnknownTopicRetries(-1), kgo.Dialer(r.unhurried(host))), o...)
+	o = append(append(r.clientOptions(host), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.UnknownTopicRetries(-1), kgo.Dialer(r.unhurried(host)),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset())), o...)
 	if r.classic(i) {
 		o = append(o, kgo.MaxVersions(kversion.V3_7_0()))
 	}
@@ -204,8 +209,10 @@ func (r *txnRun) moveWith(ctx context.Context, c *kgo.Client, i int, rng *rand.R
 	c.AddConsumePartitions(map[string]map[int32]kgo.Offset{txnSource: mine})
 	for ctx.Err() == nil && !r.w.failed() {
 		pctx, cancel := context.WithTimeout(ctx, time.Second)
-		records := c.PollRecords(pctx, 1+rng.IntN(8)).Records()
+		fetches := c.PollRecords(pctx, 1+rng.IntN(8))
 		cancel()
+		r.noneLost("a mover", fetches)
+		records := fetches.Records()
 		if len(records) == 0 {
 			continue
 		}
@@ -220,6 +227,15 @@ func (r *txnRun) moveWith(ctx context.Context, c *kgo.Client, i int, rng *rand.R
 			return
 		}
 	}
+}
+
+// noneLost fails when a client is told that what it stands at, or has read, is not there (S27).
+func (r *txnRun) noneLost(who string, fetches kgo.Fetches) {
+	fetches.EachError(func(topic string, partition int32, err error) {
+		if lost := (*kgo.ErrDataLoss)(nil); errors.As(err, &lost) || errors.Is(err, kerr.OffsetOutOfRange) {
+			r.w.failf("S27: %s is told of %s-%d: %v", who, topic, partition, err)
+		}
+	})
 }
 
 func (r *txnRun) moveRecords(ctx context.Context, c *kgo.Client, records []*kgo.Record, rng *rand.Rand) bool {
@@ -375,14 +391,16 @@ func (r *txnRun) became(value, outcome string) {
 // watchCommitted reads what is committed as it comes.
 func (r *txnRun) watchCommitted(ctx context.Context) {
 	c, err := kgo.NewClient(r.options("consumer", 1, kgo.ConsumeTopics(txnMoved, txnAtomic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(time.Second), kgo.FetchMaxPartitionBytes(8192))...)
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(time.Second), kgo.FetchMaxPartitionBytes(8192))...)
 	if err != nil {
 		r.w.failf("the reader: %v", err)
 		return
 	}
 	defer c.Close()
 	for ctx.Err() == nil {
-		c.PollFetches(ctx).EachRecord(func(rec *kgo.Record) {
+		fetches := c.PollFetches(ctx)
+		r.noneLost("the reader", fetches)
+		fetches.EachRecord(func(rec *kgo.Record) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.seen[fmt.Sprintf("%s-%d %s", rec.Topic, rec.Partition, rec.Value)]++
@@ -449,7 +467,7 @@ func (r *txnRun) checkTxns(ctx context.Context) {
 	}
 	for i := range r.records {
 		if n := moved[fmt.Sprint(i)]; n != 1 {
-			r.w.failf("S15: record %d of the source was moved %d times", i, n)
+			r.w.failf("S15: record %d of the source was moved %d times: %q", i, n, r.places[fmt.Sprint(i)])
 		}
 	}
 	r.mu.Lock()
@@ -505,7 +523,7 @@ func (r *txnRun) readCommitted(ctx context.Context) map[string]int {
 		}
 	}
 	c, err := kgo.NewClient(r.options("consumer", 1, kgo.ConsumeTopics(txnMoved, txnAtomic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(time.Second))...)
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(time.Second))...)
 	if err != nil {
 		r.w.t.Fatal(err)
 	}
@@ -513,10 +531,16 @@ func (r *txnRun) readCommitted(ctx context.Context) map[string]int {
 	found := map[string]int{}
 	for began := time.Now(); len(ends) > 0 && !r.w.failed(); {
 		pctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		c.PollFetches(pctx).EachRecord(func(rec *kgo.Record) {
+		fetches := c.PollFetches(pctx)
+		r.noneLost("the last reader", fetches)
+		fetches.EachRecord(func(rec *kgo.Record) {
 			name := fmt.Sprintf("%s-%d", rec.Topic, rec.Partition)
 			if !rec.Attrs.IsControl() {
 				found[name+" "+string(rec.Value)]++
+				if rec.Topic == txnMoved {
+					v := string(rec.Value)
+					r.places[v] = append(r.places[v], fmt.Sprintf("%s at %d by producer %d in epoch %d", name, rec.Offset, rec.ProducerID, rec.ProducerEpoch))
+				}
 			}
 			if rec.Offset >= ends[name]-1 {
 				delete(ends, name)

@@ -20,9 +20,11 @@ type ear struct {
 
 // told are the lines that are counted.
 var told = map[string]Event{
-	"replica truncated":                           TailTruncated,
-	"replica starts at the end of the bucket":     StartedAtTier,
-	"registration lost, giving up all leadership": SessionLost,
+	"replica truncated":                                          TailTruncated,
+	"replica starts at the end of the bucket":                    StartedAtTier,
+	"registration lost, giving up all leadership":                SessionLost,
+	"group coordinator: a classic group is a consumer group now": GroupUpgraded,
+	"group coordinator: a consumer group is a classic group now": GroupDowngraded,
 }
 
 // Enabled implements slog.Handler.

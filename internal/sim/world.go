@@ -40,6 +40,7 @@ type Knobs struct {
 	MetaFaults  bool
 	NetFaults   bool
 	DiskStalls  bool
+	Quotas      bool // clients are throttled now and then
 }
 
 // several tells whether there is more than one node.
@@ -74,6 +75,9 @@ type World struct {
 		controller *node
 		decided    time.Time
 		cut        time.Time // when a node was cut off last as it handed over
+		cutOf      string    // the partition that it handed over, as it ends the keys of its metadata
+		probed     string    // the partition that is written all the time, likewise
+		joining    bool      // when a replica enters an in-sync set next, the power fails
 	}
 }
 
@@ -121,7 +125,7 @@ func (w *World) failf(format string, args ...any) {
 		w.t.Errorf("seed %d, %v: %s (knobs %+v)", w.seed, time.Since(epoch), fmt.Sprintf(format, args...), w.knobs)
 	}
 	if n == 1 && w.knobs.several() {
-		w.t.Logf("not led then:\n%s", w.unled())
+		w.t.Logf("not led, or not committed to the end, then:\n%s", w.unled())
 	}
 }
 

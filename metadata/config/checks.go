@@ -12,7 +12,7 @@ import (
 
 var errNotAllowed = errors.New("not allowed")
 
-// onlyTrue is for switches that cannot be switched off.
+// onlyTrue is for switches that cannot be switched off; it goes with one of the allowed values, so that messages say which.
 func onlyTrue(v string) error {
 	if !isTrue(v) {
 		return errNotAllowed

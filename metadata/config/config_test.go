@@ -291,3 +291,14 @@ func TestBrokerTypedFields(t *testing.T) {
 		t.Errorf("list: %v", got)
 	}
 }
+
+// TestOnlyTrueSaysSo: a switch that cannot be switched off does not name false among what is allowed.
+func TestOnlyTrueSaysSo(t *testing.T) {
+	d, _ := Lookup(TopicScope, "remote.storage.enable")
+	if err := d.Validate("false"); err == nil || !strings.HasSuffix(err.Error(), "must be true") {
+		t.Errorf("%v", err)
+	}
+	if err := d.Validate("TRUE"); err != nil {
+		t.Error(err)
+	}
+}

@@ -76,7 +76,7 @@ type Def struct {
 	Default   string
 	Null      bool     // there is no default: the value is null until set
 	Min, Max  float64  // numeric bounds; ±Inf when open
-	OneOf     []string // allowed values of a String, allowed elements of a List
+	OneOf     []string // allowed values of a String or Boolean, allowed elements of a List
 	Update    Update
 	Sensitive bool
 	Internal  bool // for tests: accepted, but listed only when set
@@ -164,6 +164,9 @@ func (d *Def) Allowed() string {
 	switch d.Type {
 	case Boolean:
 		s = "true or false"
+		if len(d.OneOf) > 0 {
+			s = strings.Join(d.OneOf, " or ")
+		}
 	case Int, Short, Long, Double:
 		s = d.allowedNumber()
 	case List:

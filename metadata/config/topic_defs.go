@@ -36,7 +36,7 @@ func topicLogDefs() []*Def {
 			doc("Age at which a record must have been looked at by compaction, however little there is to gain."),
 		topic("min.cleanable.dirty.ratio", Double, "0.5").min(0).max(1).from("log.cleaner.min.cleanable.ratio").
 			doc("Share of a partition that must not have been compacted yet before compaction runs."),
-		topic("remote.storage.enable", Boolean, "true").fixed().must(onlyTrue).
+		topic("remote.storage.enable", Boolean, "true").fixed().oneOf("true").must(onlyTrue).
 			doc("Always true: every topic's segments settle into the bucket."),
 		topic("remote.log.copy.disable", Boolean, "false").noEffect().
 			doc("Kafka stops uploads of the topic with it; here uploads cannot be stopped, as only they bound the local disk."),

@@ -106,7 +106,18 @@ func (s *scale) uneven(nodes []Node) bool {
 	if s.idle {
 		return unevenCounts(least, mean, most)
 	}
-	return most > skewBegins*mean && most-mean > leastSkew
+	return most > skewBegins*mean && (most-mean > leastSkew || s.leaderless(nodes))
+}
+
+// leaderless tells whether a node leads nothing while others lead several: however little comes in, it is to have its share before it gets
+// replicas to follow, since these rest then.
+func (s *scale) leaderless(nodes []Node) bool {
+	led, none := 0, false
+	for _, n := range nodes {
+		led += len(s.led[n.ID])
+		none = none || len(s.led[n.ID]) == 0
+	}
+	return none && led >= countSlack*len(nodes)
 }
 
 func unevenCounts(least, mean, most float64) bool {
@@ -193,9 +204,7 @@ func (x *Planner) movable(p *plan, t *Partition) bool {
 
 // canLead tells whether a replica could lead at once.
 func (p *plan) canLead(t *Partition, n record.NodeID) bool {
-	node, here := p.live[n]
-	_, inSync := t.ISR.Member(n)
-	return here && !node.Draining && inSync
+	return p.inSync(t, n) && !p.live[n].Draining
 }
 
 // moveLeaders brings replicas to the nodes with the least load, and makes them lead, where no order of the replicas there are

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +32,8 @@ type Controller struct {
 	cfg     Config
 	meta    *metadata.Store
 	log     *slog.Logger
-	active  prometheus.Gauge
+	holding atomic.Bool
+	unclean atomic.Uint64 // leaders elected uncleanly
 	steps   *prometheus.CounterVec
 	moving  prometheus.Gauge
 	planner *Planner // of the present term
@@ -51,7 +53,6 @@ type measured struct {
 func New(cfg Config, meta *metadata.Store) *Controller {
 	c := &Controller{
 		cfg: cfg, meta: meta, log: cfg.Logger,
-		active: prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_controller_active", Help: "1 on the node that holds the role of the controller."}),
 		moving: prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_reassigning_partitions", Help: "Reassignments under way, as the controller sees them."}),
 		steps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "varve_controller_steps_total", Help: "Changes of assignments, by reason."},
 			[]string{"reason"}),
@@ -59,14 +60,26 @@ func New(cfg Config, meta *metadata.Store) *Controller {
 	if c.log == nil {
 		c.log = slog.Default()
 	}
-	for _, why := range []Reason{WhyStep, WhyGiveUp, WhyDrain, WhyFactor, WhyLeaderLoad, WhyReplicaLoad, WhyReplicas} {
+	for _, why := range []Reason{WhyStep, WhyGiveUp, WhyLeads, WhyDrain, WhyFactor, WhyLeaderLoad, WhyReplicaLoad, WhyReplicas} {
 		c.steps.WithLabelValues(string(why))
 	}
+	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_controller_active", Help: "1 on the node that holds the role of the controller."}, func() float64 {
+		if c.Active() {
+			return 1
+		}
+		return 0
+	})
 	if cfg.Registerer != nil {
-		cfg.Registerer.MustRegister(c.active, c.moving, c.steps)
+		cfg.Registerer.MustRegister(active, c.moving, c.steps)
 	}
 	return c
 }
+
+// Active tells whether this node holds the role.
+func (c *Controller) Active() bool { return c.holding.Load() }
+
+// UncleanElections is how many leaders this node has elected uncleanly while it held the role.
+func (c *Controller) UncleanElections() uint64 { return c.unclean.Load() }
 
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
@@ -150,8 +163,8 @@ func sameNodes(a, b *metadata.Image) bool {
 // hold is one term: it plans with every news, and every so often without, until the registration ends.
 func (c *Controller) hold(ctx context.Context, session *metadata.Session) {
 	c.log.Info("this node is the controller")
-	c.active.Set(1)
-	defer c.active.Set(0)
+	c.holding.Store(true)
+	defer c.holding.Store(false)
 	c.planner, c.rates, c.loadsAt = NewPlanner(), map[metadata.PartitionID]measured{}, time.Time{}
 	c.offline = nil
 	news := make(chan struct{}, 1)
@@ -253,12 +266,18 @@ func (c *Controller) readLoads(ctx context.Context, now time.Time, img *metadata
 	return nil
 }
 
-// view is what a plan needs of an image.
-func (c *Controller) view(img *metadata.Image) *Cluster {
+// Around is what FateOf needs of an image: a Cluster without partitions.
+func Around(img *metadata.Image) *Cluster {
 	out := &Cluster{Nodes: Nodes(img), Drains: map[record.NodeID]bool{}}
 	for n := range img.Drains() {
 		out.Drains[n] = true
 	}
+	return out
+}
+
+// view is what a plan needs of an image.
+func (c *Controller) view(img *metadata.Image) *Cluster {
+	out := Around(img)
 	for t := range img.Topics() {
 		for i := range t.Partitions {
 			if t.Deleting {
@@ -266,7 +285,10 @@ func (c *Controller) view(img *metadata.Image) *Cluster {
 			}
 			id := metadata.PartitionID{Topic: t.ID, Index: int32(i)}
 			state, _ := img.Partition(id)
-			p := Partition{ID: id, Assignment: t.Assignment(int32(i)), ISR: state.ISR, Leader: record.NoNode, AutoRF: t.AutoRF, Rate: c.rates[id].rate}
+			p := Partition{
+				ID: id, Assignment: t.Assignment(int32(i)), ISR: state.ISR, Leader: record.NoNode,
+				AutoRF: t.AutoRF, MinISR: t.Config.MinInSyncReplicas, Rate: c.rates[id].rate,
+			}
 			if b := img.Broker(state.Leader.Node); b != nil && b.Incarnation == state.Leader.Incarnation {
 				p.Leader = state.Leader.Node
 			}

@@ -105,12 +105,18 @@ func TestTerms(t *testing.T) {
 		if mine, err := two.meta.Elect(ctx, two.session, Role); mine || err != nil {
 			t.Errorf("node 2 has the role while node 1 acts: %v, %v", mine, err)
 		}
+		if holder, err := three.meta.Holder(ctx, Role); holder != 1 || err != nil {
+			t.Errorf("node %d holds the role while node 1 acts: %v", holder, err)
+		}
 		one.stop()
 		if _, err := three.meta.Undrain(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 		startMember(t, server, 4)
 		three.await("another controller", 5*time.Second, func(*metadata.Image) bool { return len(three.replicas(id)) == 3 })
+		if holder, err := three.meta.Holder(ctx, Role); holder == 1 || holder == record.NoNode || err != nil {
+			t.Errorf("node %d holds the role after node 1 stopped: %v", holder, err)
+		}
 	})
 }
 
@@ -153,6 +159,9 @@ func TestUncleanElection(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if l := leader(two.meta.Image(), "b"); l.Node != 1 {
 			t.Errorf("a topic that does not allow it: %+v", l)
+		}
+		if n := two.c.UncleanElections(); n != 1 {
+			t.Errorf("%d unclean elections are counted", n)
 		}
 	})
 }

@@ -14,9 +14,10 @@
 // Invariants:
 //
 //   - C1: a replica that becomes the preferred leader for the sake of balance is in sync and registered.
-//   - C2: a plan changes a partition once, and each change is one thing: another order, one replica more, or the end of a move.
-//   - C3: a partition keeps at least as many in-sync replicas as its replication factor, or as it had; only an automatic replication
-//     factor falls, and only for a node that drains.
+//   - C2: a plan changes a partition once, and each change is one thing: another order, one replica more, those gone that
+//     are wanted no more, or the end of a move.
+//   - C3: a partition keeps at least as many in-sync replicas as its replication factor, or as it had, and as min.insync.replicas
+//     where it has as many; only an automatic replication factor falls, and only for a node that drains.
 //   - C4: a cluster on which nothing changes comes to rest: plans become empty.
 //   - C5: what is placed or moved by itself shares a rack with another replica only when there are fewer racks than replicas, or the
 //     replica before it did.

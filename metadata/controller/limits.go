@@ -25,7 +25,7 @@ const (
 	leastGain = 0.01
 	// idleRate is the load of the whole cluster, in bytes per second, below which the number of leaders counts instead.
 	idleRate = 16 << 10
-	// leastSkew is what the busiest node has to have above the mean, in bytes per second.
+	// leastSkew is what the busiest node has to have above the mean, in bytes per second, unless a node leads nothing.
 	leastSkew = 16 << 10
 	// leastRate is the load of a partition, in bytes per second, below which it is not reported.
 	leastRate = 1 << 10

@@ -19,6 +19,7 @@ type Partition struct {
 	ISR    metadata.ISRState
 	Leader record.NodeID // registered, else record.NoNode
 	AutoRF bool
+	MinISR int   // min.insync.replicas of its topic
 	Rate   int64 // bytes per second that come in
 }
 
@@ -45,6 +46,7 @@ type Reason string
 const (
 	WhyStep        Reason = "move goes on"
 	WhyGiveUp      Reason = "node of the move is gone"
+	WhyLeads       Reason = "node of the move leads by an earlier assignment"
 	WhyDrain       Reason = "node drains"
 	WhyFactor      Reason = "automatic replication factor"
 	WhyLeaderLoad  Reason = "balance of leaders"
@@ -81,8 +83,7 @@ type plan struct {
 	steps     []Step
 }
 
-// Plan decides what to do next, at most one thing per partition (C2). What it decides for balance it expects to be done.
-func (x *Planner) Plan(now time.Time, c *Cluster) []Step {
+func newPlan(now time.Time, c *Cluster) *plan {
 	p := &plan{
 		Cluster: c, now: now, live: map[record.NodeID]Node{}, placeable: Placeable(c.Nodes), bringing: map[record.NodeID]int{},
 		holds: map[record.NodeID]int{}, stepped: map[metadata.PartitionID]bool{},
@@ -101,6 +102,12 @@ func (x *Planner) Plan(now time.Time, c *Cluster) []Step {
 			}
 		}
 	}
+	return p
+}
+
+// Plan decides what to do next, at most one thing per partition (C2). What it decides for balance it expects to be done.
+func (x *Planner) Plan(now time.Time, c *Cluster) []Step {
+	p := newPlan(now, c)
 	x.remember(now, c)
 	for i := range c.Partitions {
 		t := &c.Partitions[i]
@@ -171,45 +178,77 @@ func (p *plan) step(t *Partition, next metadata.Assignment, why Reason) {
 	p.steps = append(p.steps, Step{ID: t.ID, Next: next, ISR: t.ISR.Rev, Why: why})
 }
 
-// goOn does the next step of a move. One that nobody asked for is given up when a node that it is to bring is gone or drains.
+// goOn does the next step of a move. One that nobody asked for is given up when a node that it is to bring is gone or drains, unless that node
+// is needed meanwhile, and gets another target when a node of its target drains: that may be away for good, and the move would wait for it.
 func (p *plan) goOn(t *Partition) {
 	if t.Move.Auto {
-		for _, n := range t.Move.Adding() {
-			node, here := p.live[n]
-			if back := t.Cancel(); (!here || node.Draining) && back.Keeps(&t.ISR) {
-				p.step(t, back, WhyGiveUp)
-				return
-			}
+		back, gone := t.Cancel(), func(n record.NodeID) bool { node, here := p.live[n]; return !here || node.Draining }
+		if slices.ContainsFunc(t.Move.Adding(), gone) && back.Keeps(&t.ISR) && t.LeavesEnough(back, &t.ISR, t.MinISR) {
+			p.step(t, back, WhyGiveUp)
+			return
+		}
+		if p.drain(t); p.stepped[t.ID] {
+			return
 		}
 	}
-	next, ok := t.Step(&t.ISR)
-	for _, n := range next.Replicas {
-		if _, here := p.live[n]; !here && !slices.Contains(t.Replicas, n) {
-			return // there is nobody yet to hold the replica
-		}
-	}
-	if ok {
+	if next, ok := p.next(t, t.Assignment); ok {
 		p.step(t, next, WhyStep)
+	} else if t.Move.Auto {
+		p.sidestep(t)
 	}
 }
 
-// begin starts a move that nobody asked for, with its first step where one is possible.
+// sidestep gives another target to a move that waits for the leader to leave the in-sync set, where that is by an earlier assignment, when the
+// leader has nobody to hand over to.
+func (p *plan) sidestep(t *Partition) {
+	_, leave := t.Awaits(&t.ISR, t.MinISR)
+	if !slices.Contains(leave, t.Leader) || slices.ContainsFunc(t.Replicas, func(n record.NodeID) bool { return p.inSync(t, n) }) {
+		return
+	}
+	rest := slices.DeleteFunc(slices.Clone(t.Goal()), func(n record.NodeID) bool { return n == t.Leader })
+	if to, ok := p.free(t.Goal(), rest); ok {
+		p.begin(t, append(rest, to), WhyLeads)
+	}
+}
+
+// inSync tells whether a node is there and in sync.
+func (p *plan) inSync(t *Partition, n record.NodeID) bool {
+	_, here := p.live[n]
+	_, member := t.ISR.Member(n)
+	return here && member
+}
+
+// next is the next step of a move of t, if there is one to do: a replica that a node is to get waits until that is there.
+func (p *plan) next(t *Partition, a metadata.Assignment) (metadata.Assignment, bool) {
+	next, ok := a.Step(&t.ISR, t.MinISR)
+	if !ok || slices.ContainsFunc(next.Replicas, func(n record.NodeID) bool { _, here := p.live[n]; return !here && !slices.Contains(t.Replicas, n) }) {
+		return a, false
+	}
+	return next, true
+}
+
+// begin starts a move that nobody asked for, or gives one another target, with its first step where one is possible.
 func (p *plan) begin(t *Partition, target []record.NodeID, why Reason) bool {
 	next := t.Reassign(target)
 	if next.Move != nil {
 		next.Move.Auto = true
-		next, _ = next.Step(&t.ISR)
+		if !t.LeavesEnough(next, &t.ISR, t.MinISR) {
+			next.Replicas = t.Replicas // what the move had brought is needed until the end
+		}
+		if slices.Equal(next.Replicas, t.Replicas) { // else what the move had brought and is wanted no more goes: one thing at a time (C2)
+			next, _ = p.next(t, next)
+		}
 	}
-	if t.Drops(next) && !next.Keeps(&t.ISR) {
+	if t.Drops(next) && !(next.Keeps(&t.ISR) && t.LeavesEnough(next, &t.ISR, t.MinISR)) {
 		return false
 	}
 	for _, n := range target {
-		if !slices.Contains(t.Replicas, n) {
+		if !slices.Contains(t.Goal(), n) {
 			p.bringing[n]++
 			p.holds[n]++
 		}
 	}
-	for _, n := range t.Replicas {
+	for _, n := range t.Goal() {
 		if !slices.Contains(target, n) {
 			p.holds[n]--
 		}
@@ -218,23 +257,53 @@ func (p *plan) begin(t *Partition, target []record.NodeID, why Reason) bool {
 	return true
 }
 
-// drain moves a replica off a node that drains. Where no other node is free an automatic replication factor falls; a replica of an
-// explicit one stays. It tells whether there is such a replica.
-func (p *plan) drain(t *Partition) bool {
-	at := slices.IndexFunc(t.Replicas, func(n record.NodeID) bool { return p.Drains[n] })
-	if at < 0 {
-		return false
-	}
-	rest := slices.Delete(slices.Clone(t.Replicas), at, at+1)
-	to, busy, ok := p.free(t.Replicas, rest)
+// Fate is what becomes of a replica on a node that drains.
+type Fate int
+
+// The fates.
+const (
+	ReplicaMoves Fate = iota // another node can take it
+	FactorFalls              // none can, and the replication factor is automatic
+	ReplicaStays             // none can, and the factor is explicit, or no node is left that does not drain
+)
+
+// FateOf tells it of the replica that a node which drains has, or is to have, of a partition. The partition needs its assignment and whether
+// its factor is automatic.
+func FateOf(c *Cluster, t *Partition, n record.NodeID) Fate {
+	goal := t.Goal()
 	switch {
-	case ok:
-		p.begin(t, append(rest, to), WhyDrain)
-	case busy:
-	case t.AutoRF && len(rest) > 0 && slices.ContainsFunc(rest, func(n record.NodeID) bool { return !p.Drains[n] }):
-		p.begin(t, rest, WhyDrain)
+	case slices.ContainsFunc(c.Nodes, func(o Node) bool { return !o.Draining && !slices.Contains(goal, o.ID) }):
+		return ReplicaMoves
+	case t.AutoRF && slices.ContainsFunc(goal, func(o record.NodeID) bool { return o != n && !c.Drains[o] }):
+		return FactorFalls
 	}
-	return true
+	return ReplicaStays
+}
+
+// drain takes a replica off a node that drains, where that is its fate. It tells whether there is such a node.
+func (p *plan) drain(t *Partition) (found bool) {
+	for _, n := range t.Goal() {
+		if !p.Drains[n] {
+			continue
+		}
+		found = true
+		rest := slices.DeleteFunc(slices.Clone(t.Goal()), func(o record.NodeID) bool { return o == n })
+		switch FateOf(p.Cluster, t, n) {
+		case ReplicaStays:
+			continue
+		case ReplicaMoves:
+			to, ok := p.free(t.Goal(), rest)
+			if !ok {
+				continue // later: each has enough moves under way
+			}
+			rest = append(rest, to)
+		}
+		if p.begin(t, rest, WhyDrain) {
+			break
+		}
+		// One that a move has brought may be the only one in sync: then another one that drains goes first.
+	}
+	return found
 }
 
 // raise adds a replica to a partition whose replication factor is automatic.
@@ -242,29 +311,25 @@ func (p *plan) raise(t *Partition) {
 	if !t.AutoRF || len(t.Replicas) >= min(maxAutoFactor, len(p.placeable)) {
 		return
 	}
-	if to, _, ok := p.free(t.Replicas, t.Replicas); ok {
+	if to, ok := p.free(t.Replicas, t.Replicas); ok {
 		p.begin(t, append(slices.Clone(t.Replicas), to), WhyFactor)
 	}
 }
 
 // free finds a node for a new replica of a partition that has some and keeps others: of another rack than those, with the fewest
-// replicas. busy: there are nodes, but each has enough moves under way.
-func (p *plan) free(has, keeps []record.NodeID) (to record.NodeID, busy, ok bool) {
+// replicas. None: there is no other, or each has enough moves under way.
+func (p *plan) free(has, keeps []record.NodeID) (to record.NodeID, ok bool) {
 	stay := p.nodesOf(keeps)
 	var least []int
 	for _, n := range p.placeable {
-		if slices.Contains(has, n.ID) {
-			continue
-		}
-		if p.bringing[n.ID] >= movesPerNode {
-			busy = true
+		if slices.Contains(has, n.ID) || p.bringing[n.ID] >= movesPerNode {
 			continue
 		}
 		if c := []int{shared(stay, n), p.holds[n.ID]}; least == nil || slices.Compare(c, least) < 0 {
 			least, to, ok = c, n.ID, true
 		}
 	}
-	return to, busy, ok
+	return to, ok
 }
 
 // nodesOf are the nodes with those ids; of one that is not registered no rack is known.

@@ -19,7 +19,7 @@ import (
 //	story NAME
 //	node ID [RACK]                 joins, or comes back
 //	away ID | drain ID | undrain ID
-//	topic LETTER REPLICAS… [auto] [rate=KB/s,…]      one partition for each 1,2,3
+//	topic LETTER REPLICAS… [auto] [min=N] [rate=KB/s,…]      one partition for each 1,2,3
 //	reassign LETTER/N REPLICAS     as a user does
 //	cancel LETTER/N
 //	freeze | thaw                  new replicas come into sync, or not
@@ -110,11 +110,13 @@ func tell(t *testing.T, w *world, words []string) (said []string) {
 	case "drain", "undrain":
 		w.nodes[record.NodeID(number(words[1]))].draining = words[0] == "drain"
 	case "topic":
-		auto, rates := false, []string(nil)
+		auto, minISR, rates := false, 1, []string(nil)
 		var parts [][]record.NodeID
 		for _, word := range words[2:] {
 			if after, ok := strings.CutPrefix(word, "rate="); ok {
 				rates = strings.Split(after, ",")
+			} else if after, ok := strings.CutPrefix(word, "min="); ok {
+				minISR = int(number(after))
 			} else if word == "auto" {
 				auto = true
 			} else {
@@ -126,7 +128,7 @@ func tell(t *testing.T, w *world, words []string) (said []string) {
 			if i < len(rates) {
 				rate = number(rates[i]) << 10
 			}
-			w.add(words[1][0], int32(i), replicas, auto, rate)
+			w.add(words[1][0], int32(i), replicas, auto, rate).MinISR = minISR
 		}
 	case "rate":
 		partition().Rate = number(words[2]) << 10

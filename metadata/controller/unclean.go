@@ -35,6 +35,7 @@ func (c *Controller) electUnclean(ctx context.Context, now time.Time, img *metad
 			}
 			switch elected, err := c.meta.ElectUnclean(ctx, id); {
 			case err == nil:
+				c.unclean.Add(1)
 				c.log.Warn("leader elected uncleanly: what it lacks is lost", "topic", t.Name, "partition", i, "leader", elected.Node, "epoch", elected.Epoch)
 			case errors.Is(err, metadata.ErrNotEligible), errors.Is(err, metadata.ErrInSyncAlive), errors.Is(err, metadata.ErrLeaderAlive),
 				errors.Is(err, metadata.ErrConflict), ctx.Err() != nil:

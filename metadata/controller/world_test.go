@@ -56,7 +56,7 @@ func (w *world) id(topic byte, index int32) metadata.PartitionID {
 func (w *world) add(topic byte, index int32, replicas []record.NodeID, auto bool, rate int64) *Partition {
 	p := &Partition{
 		ID: w.id(topic, index), Assignment: metadata.Assignment{Replicas: replicas},
-		AutoRF: auto, Rate: rate, Leader: record.NoNode,
+		AutoRF: auto, MinISR: 1, Rate: rate, Leader: record.NoNode,
 	}
 	w.partitions = append(w.partitions, p)
 	slices.SortFunc(w.partitions, func(a, b *Partition) int { return compareIDs(a.ID, b.ID) })
@@ -66,35 +66,60 @@ func (w *world) add(topic byte, index int32, replicas []record.NodeID, auto bool
 
 func (w *world) live(n record.NodeID) bool { return w.nodes[n] != nil && w.nodes[n].live }
 
-// settle brings in-sync sets and leaders to where the assignments and nodes want them.
+// settle brings in-sync sets and leaders to where the assignments and nodes want them. Only who is in sync leads and has what others copy; one
+// that is in sync and not assigned any more leads as long as nobody else can.
 func (w *world) settle() {
 	for _, p := range w.partitions {
-		var isr []metadata.ISRMember
 		member := func(n record.NodeID) bool { _, ok := p.ISR.Member(n); return ok }
+		if p.Leader = w.leader(p); p.Leader == record.NoNode && p.ISR.Rev != 0 {
+			continue // the last ones in sync stay in the set
+		}
+		var isr []metadata.ISRMember
 		for _, n := range p.Replicas {
 			if w.live(n) && (member(n) || !w.frozen || p.ISR.Rev == 0) {
 				isr = append(isr, metadata.ISRMember{Node: n})
 			}
 		}
-		if len(isr) == 0 { // the last one in sync stays in the set
-			continue
+		if p.Leader != record.NoNode && !slices.Contains(p.Replicas, p.Leader) {
+			isr = append(isr, metadata.ISRMember{Node: p.Leader})
 		}
-		if !slices.Equal(isr, p.ISR.Members) {
+		if len(isr) > 0 && !slices.Equal(isr, p.ISR.Members) {
 			w.rev++
 			p.ISR = metadata.ISRState{Members: isr, Rev: w.rev}
 		}
-		best := record.NoNode
-		for _, m := range isr {
-			if !w.nodes[m.Node].draining {
-				best = m.Node
-				break
-			}
+		if p.Leader = w.leader(p); p.Leader != record.NoNode && slices.Contains(p.Replicas, p.Leader) {
+			p.ISR.Members = slices.DeleteFunc(slices.Clone(p.ISR.Members), func(m metadata.ISRMember) bool { return !slices.Contains(p.Replicas, m.Node) })
 		}
-		if best == record.NoNode {
-			best = isr[0].Node
-		}
-		p.Leader = best
 	}
+}
+
+// leader is who leads a partition once leaders have handed over: of those in sync one that is assigned and does not drain, else one that is
+// assigned.
+func (w *world) leader(p *Partition) record.NodeID {
+	best, least := record.NoNode, 3
+	for _, n := range append(slices.Clone(p.Replicas), nodesOf(p.ISR.Members)...) {
+		if _, ok := p.ISR.Member(n); !ok || !w.live(n) {
+			continue
+		}
+		class := 0
+		switch {
+		case !slices.Contains(p.Replicas, n):
+			class = 2
+		case w.nodes[n].draining:
+			class = 1
+		}
+		if class < least {
+			best, least = n, class
+		}
+	}
+	return best
+}
+
+func nodesOf(members []metadata.ISRMember) (out []record.NodeID) {
+	for _, m := range members {
+		out = append(out, m.Node)
+	}
+	return out
 }
 
 // plan makes one plan, checks each step and carries it out.
@@ -135,17 +160,16 @@ func (w *world) check(p *Partition, s *Step) error {
 			}
 		}
 	}
-	insync := 0
 	for _, n := range p.Replicas {
 		if !slices.Contains(s.Next.Replicas, n) {
 			gone++
 		}
 	}
-	for _, n := range s.Next.Replicas {
-		if _, ok := p.ISR.Member(n); ok {
-			insync++
-		}
+	origin := p.Replicas
+	if p.Move != nil {
+		origin = p.Move.Origin
 	}
+	insync, before := w.inSync(p, s.Next.Replicas), w.inSync(p, origin)
 	switch {
 	case added > 0 && gone > 0 && p.ISR.Rev != 0, added > 1 && p.ISR.Rev != 0:
 		return fmt.Errorf("C2: more than one thing at once")
@@ -153,15 +177,19 @@ func (w *world) check(p *Partition, s *Step) error {
 		return fmt.Errorf("no replica is left")
 	case gone > 0 && p.ISR.Rev != 0 && insync == 0:
 		return fmt.Errorf("C3: no replica in sync is left")
-	case gone > 0 && s.Next.Move == nil && s.Why != WhyGiveUp && p.ISR.Rev != 0 && insync < len(s.Next.Replicas):
-		return fmt.Errorf("C3: the replicas that stay are not all in sync")
+	case gone > 0 && s.Next.Move == nil && s.Why != WhyGiveUp && p.ISR.Rev != 0 && insync < min(len(s.Next.Replicas), before):
+		return fmt.Errorf("C3: of the replicas that stay %d are in sync, of those before the move %d", insync, before)
+	case p.ISR.Rev != 0 && w.inSync(p, p.Replicas) > insync && insync < min(p.MinISR, len(s.Next.Goal())):
+		return fmt.Errorf("C3: in sync are %d of those that stay, which takes away what makes the minimum of %d", insync, p.MinISR)
+	case s.Next.Move == nil && s.Why == WhyStep && p.ISR.Rev != 0 && w.inSync(p, p.Move.Adding()) < len(p.Move.Adding()):
+		return fmt.Errorf("C3: a move ends before what it brings is in sync")
 	case s.Why == WhyLeaderLoad:
 		if _, ok := p.ISR.Member(s.Next.Replicas[0]); !ok || !w.live(s.Next.Replicas[0]) || added+gone > 0 {
 			return fmt.Errorf("C1: node %d is preferred and could not lead", s.Next.Replicas[0])
 		}
 	}
 	factor := len(s.Next.Goal()) - len(p.Goal())
-	draining := slices.ContainsFunc(p.Replicas, func(n record.NodeID) bool { return w.nodes[n].draining })
+	draining := slices.ContainsFunc(append(slices.Clone(p.Goal()), p.Replicas...), func(n record.NodeID) bool { return w.nodes[n].draining })
 	if factor < 0 && s.Why != WhyGiveUp && s.Why != WhyStep && (!p.AutoRF || !draining) || factor > 0 && s.Why != WhyStep && s.Why != WhyGiveUp && !p.AutoRF {
 		return fmt.Errorf("C3: the replication factor changes by %d", factor)
 	}
@@ -171,6 +199,16 @@ func (w *world) check(p *Partition, s *Step) error {
 		}
 	}
 	return nil
+}
+
+// inSync is how many of the nodes are in the in-sync set.
+func (w *world) inSync(p *Partition, nodes []record.NodeID) (n int) {
+	for _, id := range nodes {
+		if _, ok := p.ISR.Member(id); ok {
+			n++
+		}
+	}
+	return n
 }
 
 // shares is how many pairs of replicas share a rack.

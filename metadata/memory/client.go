@@ -21,6 +21,8 @@ type Outcome struct {
 	LoseReply bool
 	// Late: the caller hears ErrUnknown at once, and it is executed this much later.
 	Late time.Duration
+	// Held: the caller hears ErrUnknown at once, and it is executed when this is closed.
+	Held <-chan struct{}
 }
 
 // Faults are what is wrong between a client and the store.
@@ -113,11 +115,13 @@ func (c *Client) Txn(ctx context.Context, t metadata.Txn) (metadata.TxnResult, e
 	case o.LoseRequest:
 		return metadata.TxnResult{}, metadata.ErrUnknown
 	case o.Late > 0:
-		time.AfterFunc(o.Late, func() {
-			c.server.mu.Lock()
-			defer c.server.mu.Unlock()
-			_, _ = c.server.txnLocked(t) // nobody is left who could hear of it
-		})
+		time.AfterFunc(o.Late, func() { c.unheard(t) })
+		return metadata.TxnResult{}, metadata.ErrUnknown
+	case o.Held != nil:
+		go func() {
+			<-o.Held
+			c.unheard(t)
+		}()
 		return metadata.TxnResult{}, metadata.ErrUnknown
 	}
 	c.server.mu.Lock()
@@ -127,6 +131,13 @@ func (c *Client) Txn(ctx context.Context, t metadata.Txn) (metadata.TxnResult, e
 		return metadata.TxnResult{}, metadata.ErrUnknown
 	}
 	return res, err
+}
+
+// unheard executes a transaction when nobody is left who could hear of it.
+func (c *Client) unheard(t metadata.Txn) {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	_, _ = c.server.txnLocked(t)
 }
 
 // Range implements metadata.KV.

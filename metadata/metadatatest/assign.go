@@ -73,7 +73,7 @@ func testReassign(t *testing.T, h Harness) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, ok := topic.Assignment(0).Step(&isr)
+		next, ok := topic.Assignment(0).Step(&isr, 1)
 		if !ok {
 			return false
 		}
@@ -214,10 +214,30 @@ func testReassignBack(t *testing.T, h Harness) {
 	if _, err := a.AlterAssignments(testContext(t), before, []metadata.AssignmentChange{{Next: add, ISR: l.ISR.Rev}}); !errors.Is(err, metadata.ErrConflict) {
 		t.Errorf("added by an in-sync set that is over: %v", err)
 	}
-	next, ok := before.Assignment(0).Step(&isr)
+	next, ok := before.Assignment(0).Step(&isr, 1)
 	if !ok || !slices.Equal(next.Replicas, add.Replicas) {
 		t.Errorf("dropped, next is %+v, %v", next, ok)
 	}
+}
+
+// testReassignBelowMinimum: who asks again for a move that is under way does not end it below the topic's minimum, which is 2.
+func testReassignBelowMinimum(t *testing.T, h Harness) {
+	p := prefix(t)
+	a, c := startNode(t, h, p, 1).register(1), startNode(t, h, p, 3).register(1)
+	topic := a.create("t", replicas{1, 2})
+	id := metadata.PartitionID{Topic: topic.ID}
+	l := a.take(id)
+	again := func(what string, target replicas, want ...replicas) {
+		t.Helper()
+		if err := a.reassign(id, metadata.ReassignOptions{}, target); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, what, a.assignment(id), want...)
+	}
+	again("begun", replicas{2, 3}, replicas{1, 2, 3}, replicas{2, 3}, replicas{1, 2})
+	a.join(l, l.ISR, c)
+	again("node 2 is away", replicas{2, 3}, replicas{1, 2, 3}, replicas{2, 3}, replicas{1, 2})
+	again("one replica", replicas{3}, replicas{3})
 }
 
 // testCancelWithoutInSync: a move is not given up when only what it added is in sync.

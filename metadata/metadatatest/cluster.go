@@ -112,6 +112,17 @@ func testDataDirectories(t *testing.T, h Harness) {
 	record(startNode(t, h, p, 2), "good ", metadata.StoreBoots{StoreID: metadata.NewUUID(), Boots: 1})
 	record(startNode(t, h, p, 1), "good ", metadata.StoreBoots{StoreID: metadata.NewUUID(), Boots: 1})
 	record(startNode(t, h, p, 1), "suspect ", metadata.StoreBoots{StoreID: a, Boots: 3}) // an old directory that comes back
+
+	// A copy is opened more often than the original by being refused again and again, and one of a running node was opened once less.
+	c := metadata.NewUUID()
+	n = startNode(t, h, p, 3)
+	record(n, "good ", metadata.StoreBoots{StoreID: c, Boots: 5, Stamp: 1})
+	record(n, "good ", metadata.StoreBoots{StoreID: c, Boots: 5, Stamp: 2}) // the same process, later
+	for boots := uint64(5); boots < 9; boots++ {
+		record(startNode(t, h, p, 3), "suspect ", metadata.StoreBoots{StoreID: c, Boots: boots, Stamp: 1})
+	}
+	record(startNode(t, h, p, 3), "good ", metadata.StoreBoots{StoreID: c, Boots: 6, Stamp: 2})
+	record(startNode(t, h, p, 3), "good ", metadata.StoreBoots{StoreID: c, Boots: 7, Stamp: 3}) // raised, and etcd did not hear of it
 }
 
 func testProducerIDs(t *testing.T, h Harness) {
@@ -292,7 +303,7 @@ func testIdentity(t *testing.T, h Harness) {
 			t.Errorf("etcd empty: %v, want %v", err, want)
 		}
 	}
-	if _, err := open(empty, func(x *o) { x.BucketClusterID = ours }); err == nil || !strings.Contains(err.Error(), `run "varve restore"`) {
+	if _, err := open(empty, func(x *o) { x.BucketClusterID = ours }); err == nil || !strings.Contains(err.Error(), `run "varve restore --reconcile"`) {
 		t.Errorf("the advice is missing: %v", err)
 	}
 	s, err := open(empty, func(*o) {})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -257,6 +258,69 @@ func testISR(t *testing.T, h Harness) {
 	}
 	if got := b.take(id); got.Epoch != 1 || got.LeaderRev != next.Rev || got.Head.TieredEnd != 3 {
 		t.Errorf("the target got %+v", got)
+	}
+}
+
+// testLeadersTogether changes and hands over many partitions at once: one that is refused takes no other with it, and an answer that is lost
+// changes nothing.
+func testLeadersTogether(t *testing.T, h Harness) {
+	const partitions = 70 // more than one transaction has
+	p := prefix(t)
+	a, b := startNode(t, h, p, 1).register(1), startNode(t, h, p, 2).register(1)
+	replicas := make([][]record.NodeID, partitions)
+	for i := range replicas {
+		replicas[i] = []record.NodeID{1, 2}
+	}
+	topic, ctx := a.create("t", replicas...), testContext(t)
+	led := make([]metadata.Leadership, partitions)
+	changes, moves := make([]metadata.LedISRChange, partitions), make([]metadata.Transfer, partitions)
+	for i := range led {
+		led[i] = a.take(metadata.PartitionID{Topic: topic.ID, Index: int32(i)})
+		changes[i] = metadata.LedISRChange{Leadership: led[i], Change: metadata.ISRChange{From: led[i].ISR, MinISR: 1, HWFloor: record.Offset(i)}}
+	}
+	const stale, gone, fenced = 3, 40, 41
+	changes[stale].Change.From.Rev--
+	to, _ := led[0].ISR.Member(2)
+	for i, r := range a.ChangeISRs(ctx, changes) {
+		switch {
+		case i == stale:
+			if !errors.Is(r.Err, metadata.ErrConflict) {
+				t.Errorf("a change from an older set: %v", r.Err)
+			}
+			r.State = led[i].ISR
+		case r.Err != nil || r.State.Rev <= led[i].ISR.Rev || r.State.HWFloor != record.Offset(i):
+			t.Errorf("change %d: %+v, %v", i, r.State, r.Err)
+		}
+		moves[i] = metadata.Transfer{Leadership: led[i], ISR: r.State, To: to}
+	}
+	moves[stale].ISR = changes[0].Change.From // of another partition
+	moves[gone].To.Incarnation--
+	moves[fenced].Leadership.LeaderRev--
+	want := map[int]error{stale: metadata.ErrConflict, gone: metadata.ErrConflict, fenced: metadata.ErrFenced}
+	lost := false
+	a.kv.SetDecide(func(metadata.Txn) Fate {
+		if lost {
+			return Well
+		}
+		lost = true
+		return LostReply
+	})
+	var last metadata.Revision
+	for i, r := range a.TransferLeaderships(ctx, moves) {
+		if last = max(last, r.Next.Rev); !errors.Is(r.Err, want[i]) || r.Err == nil && (r.Next.Epoch != 1 || r.Next.Rev <= led[i].LeaderRev) {
+			t.Errorf("handing over %d: %+v, %v; want %v", i, r.Next, r.Err, want[i])
+		}
+	}
+	b.wait(last)
+	for i := range led {
+		l, ok := b.Image().Handed(b.session, led[i].ID)
+		if refused := want[i] != nil; ok == refused {
+			t.Errorf("partition %d was handed over: %v", i, ok)
+		} else if ok {
+			if read := b.take(led[i].ID); !reflect.DeepEqual(l, read) {
+				t.Errorf("the image says %+v, the store %+v", l, read)
+			}
+		}
 	}
 }
 

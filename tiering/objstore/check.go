@@ -35,7 +35,11 @@ func remedy(err error, l Location) string {
 		if l.Scheme == SchemeFile {
 			return fmt.Sprintf("directory %s is not there or is no directory: create it", l.Dir)
 		}
-		return fmt.Sprintf("the store has no bucket %q: create it, or correct the name", l.Bucket)
+		text := fmt.Sprintf("the store has no bucket %q: create it, or correct the name", l.Bucket)
+		if l.Endpoint != "" {
+			text += fmt.Sprintf("; something else than an S3 server at %s answers so too", l.Endpoint)
+		}
+		return text
 	case OutcomeDenied:
 		switch l.Scheme {
 		case SchemeFile:

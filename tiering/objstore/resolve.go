@@ -71,6 +71,7 @@ func (r *resolver) run(ctx context.Context) error {
 		if settled(err) {
 			return r.giveUp(err)
 		}
+		tryFailed(ctx, err)
 		if perr := pause(ctx, backoff(DefaultBackoffBase, DefaultBackoffMax, try, nil)); perr != nil {
 			return r.giveUp(fmt.Errorf("%w: %w", perr, err))
 		}

@@ -65,6 +65,7 @@ func (r *retrying) do(ctx context.Context, bytes int64, again func(error) bool, 
 		if try+1 >= r.o.Tries {
 			return fmt.Errorf("after %d tries: %w", r.o.Tries, err)
 		}
+		tryFailed(ctx, err)
 		if pause(ctx, backoff(r.o.BackoffBase, r.o.BackoffMax, try, r.o.Jitter)) != nil {
 			return err
 		}

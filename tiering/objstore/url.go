@@ -65,6 +65,16 @@ type Location struct {
 // String returns the URL as it was given.
 func (l Location) String() string { return l.text }
 
+// ObjectURL is the URL of an object: the bucket's, with the key behind its path. "" for mem, which nobody else can reach.
+func (l Location) ObjectURL(key string) string {
+	u, err := url.Parse(l.text)
+	if err != nil || l.Scheme == SchemeMem {
+		return ""
+	}
+	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/")+"/"+key, ""
+	return u.String()
+}
+
 // parameters holds, per scheme, the query parameters and how each is read.
 var parameters = map[Scheme]map[string]func(*Location, string) error{
 	SchemeS3: {

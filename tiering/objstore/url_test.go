@@ -142,3 +142,27 @@ func TestReadCredentialsFile(t *testing.T) {
 		t.Errorf("absent file: %v", err)
 	}
 }
+
+// TestObjectURL: an object's URL keeps the bucket's prefix and parameters, and is one that names the object when it is read again.
+func TestObjectURL(t *testing.T) {
+	for bucket, want := range map[string]string{
+		"minio://h:9000/varve?tls=false":               "minio://h:9000/varve/a/b.seg?tls=false",
+		"minio://h:9000/varve/one/two/?tls=false":      "minio://h:9000/varve/one/two/a/b.seg?tls=false",
+		"s3://logs/prefix?region=eu-central-1":         "s3://logs/prefix/a/b.seg?region=eu-central-1",
+		"file:///var/lib/varve%20data/bucket":          "file:///var/lib/varve%20data/bucket/a/b.seg",
+		"mem://name":                                   "",
+		"s3://logs?endpoint=http%3A%2F%2F1.2.3.4%3A80": "s3://logs/a/b.seg?endpoint=http%3A%2F%2F1.2.3.4%3A80",
+	} {
+		l, err := objstore.ParseURL(bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := l.ObjectURL("a/b.seg")
+		if got != want {
+			t.Errorf("%s: %s, want %s", bucket, got, want)
+		}
+		if again, err := objstore.ParseURL(got); want != "" && (err != nil || l.Scheme != objstore.SchemeFile && again.Prefix != l.Prefix+"a/b.seg/") {
+			t.Errorf("%s: %+v, %v", got, again, err)
+		}
+	}
+}

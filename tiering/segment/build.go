@@ -288,6 +288,20 @@ func epochsWithin(chain []record.EpochStart, base record.Offset) []record.EpochS
 	return slices.Clone(chain[from:])
 }
 
+// snapshotEncoder compresses producer snapshots, one at a time. There is one for the process: an encoder is 350 KiB, which would be most of an
+// upload's garbage.
+var snapshotEncoder = newSnapshotEncoder()
+
+// newSnapshotEncoder uses the encoder once: what it makes at its first use would belong to the synctest bubble of the test that has it.
+func newSnapshotEncoder() *zstd.Encoder {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
+	if err != nil {
+		panic("segment: the options of the encoder: " + err.Error()) // they are constant
+	}
+	enc.EncodeAll([]byte{0}, nil)
+	return enc
+}
+
 func encodeProducers(ps []Producer, ext *Extent) ([]byte, error) {
 	sorted := slices.Clone(ps)
 	slices.SortFunc(sorted, func(a, b Producer) int { return cmp.Compare(a.ID, b.ID) })
@@ -299,12 +313,7 @@ func encodeProducers(ps []Producer, ext *Extent) ([]byte, error) {
 			return nil, fmt.Errorf("segment: producer snapshot above %d bytes", MaxProducersRaw)
 		}
 	}
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
-	if err != nil {
-		return nil, fmt.Errorf("segment: producer snapshot: %w", err)
-	}
-	defer func() { _ = enc.Close() }() // nothing was written through it
-	out := enc.EncodeAll(raw, nil)
+	out := snapshotEncoder.EncodeAll(raw, nil)
 	if int64(len(out)) > math.MaxUint32 {
 		return nil, fmt.Errorf("segment: producer snapshot of %d bytes", len(out))
 	}

@@ -54,3 +54,29 @@ func TestSmallWAL(t *testing.T) {
 		}
 	}
 }
+
+// TestDiscard: a member that a refused start made goes with it, unless it was there before or others can know of it.
+func TestDiscard(t *testing.T) {
+	dir := t.TempDir()
+	start := func(o Options) *Server {
+		t.Helper()
+		o.UnsafeNoFsync = true
+		s, err := Start(t.Context(), dir, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	left := func(want bool, what string) {
+		t.Helper()
+		if entries, err := os.ReadDir(dir); err != nil || (len(entries) > 0) != want {
+			t.Errorf("%s: left %v, %v", what, entries, err)
+		}
+	}
+	start(Options{}).Discard()
+	left(false, "made by this start")
+	start(Options{Listen: "http://127.0.0.1:0"}).Discard()
+	left(true, "others may use it")
+	start(Options{}).Discard()
+	left(true, "there before")
+}

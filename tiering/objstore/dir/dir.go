@@ -50,7 +50,7 @@ func New(_ context.Context, l objstore.Location, _ objstore.Credentials) (objsto
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("bucket %s: %w: %s is no directory", l, objstore.ErrNoBucket, l.Dir)
 	}
-	if err := os.MkdirAll(filepath.Join(l.Dir, tempDir), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(l.Dir, TempDir), 0o755); err != nil {
 		return nil, s.failRoot(err)
 	}
 	if err := s.probeLinks(); err != nil {
@@ -84,16 +84,16 @@ func (s *Store) probeLinks() error {
 
 // removeOldTemps removes what crashed uploads left. Best effort: they only cost space.
 func (s *Store) removeOldTemps() {
-	entries, _ := os.ReadDir(filepath.Join(s.root, tempDir))
+	entries, _ := os.ReadDir(filepath.Join(s.root, TempDir))
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > tempLife {
-			_ = os.Remove(filepath.Join(s.root, tempDir, e.Name()))
+			_ = os.Remove(filepath.Join(s.root, TempDir, e.Name()))
 		}
 	}
 }
 
 func (s *Store) temp() (*os.File, error) {
-	return os.OpenFile(filepath.Join(s.root, tempDir, uuid.NewString()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	return os.OpenFile(filepath.Join(s.root, TempDir, uuid.NewString()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 }
 
 // fail maps an error of the file system onto the sentinels.

@@ -20,9 +20,11 @@ const (
 	joinSuffix   = "+"
 	// chunkLength bounds a name; file systems take 255 bytes, suffix included.
 	chunkLength = 200
-	tempDir     = ".varve-tmp"
 	hexDigits   = "0123456789abcdef"
 )
+
+// TempDir is where uploads are written, below the root. Without it the directory is taken for one that is not mounted.
+const TempDir = ".varve-tmp"
 
 // escapeKey returns the slash-separated relative path of a key that passes objstore.CheckKey.
 func escapeKey(key string) string {

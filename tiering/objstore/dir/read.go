@@ -24,7 +24,7 @@ func (s *Store) open(ctx context.Context, op objstore.Op, key string) (*os.File,
 	f, err := os.Open(s.file(key))
 	if errors.Is(err, fs.ErrNotExist) {
 		// A directory that is gone (not mounted) says nothing about its objects (O2).
-		if _, rerr := os.Stat(filepath.Join(s.root, tempDir)); rerr != nil {
+		if _, rerr := os.Stat(filepath.Join(s.root, TempDir)); rerr != nil {
 			return nil, tail{}, fmt.Errorf("%s %s: %w: %w", op, key, objstore.ErrNoBucket, rerr)
 		}
 	}
@@ -77,7 +77,7 @@ func (s *Store) Stat(ctx context.Context, key string) (objstore.Info, error) {
 
 // List walks the directories in the order of keys; its memory is one level's names at a time.
 func (s *Store) List(ctx context.Context, prefix, startAfter string, fn func(objstore.Info) error) error {
-	if _, err := os.Stat(filepath.Join(s.root, tempDir)); err != nil {
+	if _, err := os.Stat(filepath.Join(s.root, TempDir)); err != nil {
 		return s.failRoot(err)
 	}
 	return objstore.ListEnd(s.walk(ctx, s.root, "", listing{prefix: prefix, after: startAfter, fn: fn}))
@@ -243,7 +243,7 @@ func (s *Store) AbortUpload(ctx context.Context, key, uploadID string) error {
 	if strings.ContainsAny(uploadID, `/\.`) || uploadID == "" {
 		return fmt.Errorf("abort %s: %w: upload id %q", key, objstore.ErrRejected, uploadID)
 	}
-	err := os.Remove(filepath.Join(s.root, tempDir, uploadID))
+	err := os.Remove(filepath.Join(s.root, TempDir, uploadID))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(objstore.OpAbort, key, err)
 	}
