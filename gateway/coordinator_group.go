@@ -248,7 +248,7 @@ func formerMembers(g *group.Group, topics consumer.Topics) ([]consumer.Former, e
 		if err != nil {
 			return nil, fmt.Errorf("%w: member %q: %w", group.ErrNotFound, m.ID, err)
 		}
-		f.Topics, f.Rack = s.topics, s.rack
+		f.Topics, f.Rack, f.Owned, f.OwnedAt = s.topics, s.rack, s.owned, s.ownedAt
 		if len(m.Assignment) > 0 {
 			var a kmsg.ConsumerMemberAssignment
 			if err := a.ReadFrom(m.Assignment); err != nil {
@@ -269,9 +269,10 @@ func formerMembers(g *group.Group, topics consumer.Topics) ([]consumer.Former, e
 
 // subscription is what a member of the classic protocol tells of itself.
 type subscription struct {
-	topics []string
-	owned  consumer.Partitions
-	rack   *string
+	topics  []string
+	owned   consumer.Partitions
+	ownedAt int32 // generation, -1 if it does not say
+	rack    *string
 }
 
 func readSubscription(b []byte, topics consumer.Topics) (subscription, error) {
@@ -279,7 +280,7 @@ func readSubscription(b []byte, topics consumer.Topics) (subscription, error) {
 	if err := m.ReadFrom(b); err != nil {
 		return subscription{}, err
 	}
-	s := subscription{topics: m.Topics, owned: consumer.Partitions{}, rack: m.Rack}
+	s := subscription{topics: m.Topics, owned: consumer.Partitions{}, ownedAt: m.Generation, rack: m.Rack}
 	for i := range m.OwnedPartitions {
 		addPartitions(s.owned, topics, m.OwnedPartitions[i].Topic, m.OwnedPartitions[i].Partitions)
 	}
@@ -320,7 +321,7 @@ func (sh *shard) downgrade(e *groupEntry, now time.Time) {
 	generation, leavers := e.c.Downgrade()
 	members := make([]group.Member, 0, len(leavers))
 	for _, l := range leavers {
-		l.Assignment = classicAssignment(l.Target, env.Topics, 0)
+		l.Assignment = classicAssignment(l.Has, env.Topics, 0)
 		members = append(members, l.Member)
 	}
 	e.c, e.g = nil, group.Restore(now, generation, consumerProtocol, members, sh.groupConfig())

@@ -364,9 +364,15 @@ func (s *story) classicStep(verb, who string, a args) []string {
 	case "upgrade":
 		var former []Former
 		for id, has := range parse(append([]string{who}, strings.Fields(strings.Join(words(a), " "))...)) {
-			former = append(former, Former{Member: group.Member{
+			assigned, claim, _ := strings.Cut(has, "|")
+			claimed, at, claims := strings.Cut(claim, "@")
+			f := Former{Member: group.Member{
 				ID: id, ClientID: "client", Host: "/host", Session: 10 * time.Second, Rebalance: 20 * time.Second, Protocols: []group.Protocol{{Name: "range"}},
-			}, Topics: []string{"t"}, Assigned: s.partitions(has)})
+			}, Topics: []string{"t"}, Assigned: s.partitions(assigned), Owned: s.partitions(claimed), OwnedAt: -1}
+			if claims {
+				f.OwnedAt = int32(s.number(at))
+			}
+			former = append(former, f)
 			s.told[id] = &teller{epoch: 7}
 		}
 		slices.SortFunc(former, func(a, b Former) int { return strings.Compare(a.ID, b.ID) })
@@ -379,7 +385,7 @@ func (s *story) classicStep(verb, who string, a args) []string {
 		generation, all := s.g.Downgrade()
 		out := []string{fmt.Sprintf("generation %d", generation)}
 		for _, l := range all {
-			out = append(out, fmt.Sprintf("member %s was to have %s", l.ID, show(l.Target)))
+			out = append(out, fmt.Sprintf("member %s may have %s", l.ID, show(l.Has)))
 		}
 		return out
 	}
