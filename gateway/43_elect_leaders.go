@@ -90,15 +90,8 @@ func (s *Server) elections(ctx context.Context, topics []kmsg.ElectLeadersReques
 
 // awaitElections judges each election, and again with every image as long as one of them waits.
 func (s *Server) awaitElections(ctx context.Context, elections []election, judge func(*metadata.Image, *election, bool)) {
-	changed := make(chan struct{}, 1)
-	defer s.meta.Subscribe(func(_, _ *metadata.Image) {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	})()
-	for again := false; ; again = true {
-		img := s.meta.Image()
+	again := false
+	err := s.awaitImage(ctx, func(img *metadata.Image) bool {
 		waiting := false
 		for i := range elections {
 			e := &elections[i]
@@ -108,18 +101,12 @@ func (s *Server) awaitElections(ctx context.Context, elections []election, judge
 			judge(img, e, again)
 			waiting = waiting || e.wait
 		}
-		if !waiting {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			for i := range elections {
-				if elections[i].wait {
-					elections[i].err = refuse(codeRequestTimedOut, "the replica to be elected does not lead yet: %v", context.Cause(ctx))
-				}
-			}
-			return
+		again = true
+		return !waiting
+	})
+	for i := range elections {
+		if err != nil && elections[i].wait {
+			elections[i].err = refuse(codeRequestTimedOut, "the replica to be elected does not lead yet: %v", err)
 		}
 	}
 }

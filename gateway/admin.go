@@ -172,6 +172,22 @@ type partitionSpan struct{ First, End int32 }
 
 // awaitLeaders waits until all those partitions have a leader that is registered.
 func (s *Server) awaitLeaders(ctx context.Context, spans map[record.TopicID]partitionSpan) error {
+	err := s.awaitImage(ctx, func(img *metadata.Image) bool {
+		for id, span := range spans {
+			if !hasLeaders(img, id, span) {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return refuse(codeRequestTimedOut, "created, but not every partition has a leader yet: %v", err)
+	}
+	return nil
+}
+
+// awaitImage waits for an image of which something holds. It gives the cause of the context's end when that comes first.
+func (s *Server) awaitImage(ctx context.Context, holds func(*metadata.Image) bool) error {
 	changed := make(chan struct{}, 1)
 	defer s.meta.Subscribe(func(_, _ *metadata.Image) {
 		select {
@@ -179,21 +195,14 @@ func (s *Server) awaitLeaders(ctx context.Context, spans map[record.TopicID]part
 		default:
 		}
 	})()
-	for {
-		img := s.meta.Image()
-		ready := true
-		for id, span := range spans {
-			ready = ready && hasLeaders(img, id, span)
-		}
-		if ready {
-			return nil
-		}
+	for !holds(s.meta.Image()) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return refuse(codeRequestTimedOut, "created, but not every partition has a leader yet: %v", context.Cause(ctx))
+			return context.Cause(ctx)
 		}
 	}
+	return nil
 }
 
 func hasLeaders(img *metadata.Image, id record.TopicID, span partitionSpan) bool {

@@ -285,32 +285,84 @@ func TestDynamicConfigsTakeEffect(t *testing.T) {
 	})
 }
 
-// TestFindCoordinator: not available at every version and of every kind, an unknown kind is the client's fault.
+// TestFindCoordinator: the one node of every version and kind, from the moment that it serves; share groups have none, and an unknown kind is the
+// client's fault.
 func TestFindCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNode(t, nodeOptions{}).dial()
 		for v := int16(0); v <= 6; v++ {
-			for kind, want := range map[int8]int16{0: 15, 1: 15, 2: 15, 3: 42} {
+			for kind, want := range map[int8]int16{0: 0, 1: 0, 2: 15, 3: 42} {
 				if v == 0 && kind != 0 {
 					continue // version 0 has no kind
 				}
 				if kind == 2 && v < 6 {
 					want = 42
 				}
+				node := int32(-1)
+				if want == 0 {
+					node = testNodeID
+				}
 				req := kmsg.NewPtrFindCoordinatorRequest()
 				req.CoordinatorKey, req.CoordinatorKeys, req.CoordinatorType = "g", []string{"g", "h"}, kind
 				r := c.do(v, req).(*kmsg.FindCoordinatorResponse)
 				if v < 4 {
-					if r.ErrorCode != want || r.NodeID != -1 {
+					if r.ErrorCode != want || r.NodeID != node {
 						t.Errorf("version %d, kind %d: %+v", v, kind, r)
 					}
 					continue
 				}
-				if len(r.Coordinators) != 2 || r.Coordinators[0].Key != "g" || r.Coordinators[1].Key != "h" || r.Coordinators[0].NodeID != -1 ||
+				if len(r.Coordinators) != 2 || r.Coordinators[0].Key != "g" || r.Coordinators[1].Key != "h" || r.Coordinators[0].NodeID != node ||
 					r.Coordinators[0].ErrorCode != want || r.Coordinators[1].ErrorCode != want {
 					t.Errorf("version %d, kind %d: %+v", v, kind, r.Coordinators)
 				}
 			}
+		}
+	})
+}
+
+// TestFindCoordinatorWaits: what no node coordinates is answered once one does, and after a while without.
+func TestFindCoordinatorWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{})
+		c := n.dial()
+		store, session := secondNode(t, n, 2, testListener, "")
+		n.await("the number of shards", func() bool { return n.meta.Image().Shards() > 0 })
+		group, shard := "", int32(0) // what node 2 is to coordinate, which takes nothing by itself
+		for i := 0; group == ""; i++ {
+			id := fmt.Sprint("group", i)
+			if shard = metadata.ShardOf(id, n.meta.Image().Shards()); n.meta.Image().PreferredCoordinator(shard) == 2 {
+				group = id
+			}
+		}
+		n.await("node 1 to leave the shard to node 2", func() bool { _, held := n.meta.Image().Coordinator(shard); return !held })
+		for _, v := range []int16{3, 4} {
+			find := func() (code int16, node int32, after time.Duration) {
+				req := kmsg.NewPtrFindCoordinatorRequest()
+				req.CoordinatorKey, req.CoordinatorKeys = group, []string{group}
+				began := time.Now()
+				r := c.do(v, req).(*kmsg.FindCoordinatorResponse)
+				if v >= 4 {
+					return r.Coordinators[0].ErrorCode, r.Coordinators[0].NodeID, time.Since(began)
+				}
+				return r.ErrorCode, r.NodeID, time.Since(began)
+			}
+			if code, node, after := find(); code != codeCoordinatorNotAvailable.int16() || node != -1 || after != findWait {
+				t.Errorf("version %d: code %d, node %d after %s, want none after %s", v, code, node, after, findWait)
+			}
+			var held metadata.Coordination
+			taken := make(chan error, 1)
+			go func() {
+				time.Sleep(findWait / 4)
+				var err error
+				held, err = store.TakeShard(context.Background(), session, shard)
+				taken <- err
+			}()
+			if code, node, after := find(); code != 0 || node != 2 || after >= findWait {
+				t.Errorf("version %d: code %d, node %d after %s, want 2 once it is there", v, code, node, after)
+			}
+			check(t, <-taken)
+			check(t, store.ReleaseShard(t.Context(), held))
+			n.await("the shard to be free", func() bool { _, held := n.meta.Image().Coordinator(shard); return !held })
 		}
 	})
 }

@@ -5,6 +5,9 @@ package gateway
 import "time"
 
 const (
+	// findWait is how long a FindCoordinator waits for a node to coordinate what none does. What is asked on its connection
+	// behind it waits as long.
+	findWait = 500 * time.Millisecond
 	// shardReleaseWait is how long giving a shard up may take.
 	shardReleaseWait = 3 * time.Second
 	// maxGroupID bounds a group id, in bytes: it is part of several keys of the metadata store.
