@@ -195,6 +195,111 @@ func TestConsumerGroupMigration(t *testing.T) {
 	n.awaitLong("the rest", func() bool { return len(seenOf(a, b, c, d)) == 300 })
 }
 
+// classicVoice is a cooperative member of the classic protocol that says by hand what it says.
+type classicVoice struct {
+	t          *testing.T
+	id         string
+	generation int32
+	has        []int32 // of topic t
+}
+
+func (v *classicVoice) asks(n *node, version int16, body kmsg.Request, handle func(*Server, context.Context, *Request) (kmsg.Response, error)) kmsg.Response {
+	resp, err := handle(n.server, context.Background(), &Request{Version: version, ClientID: "c", Peer: "host:1", Listener: testListener, Body: body})
+	check(v.t, err)
+	return resp
+}
+
+// join gives what the member was answered, which may take its time.
+func (v *classicVoice) join(n *node) <-chan *kmsg.JoinGroupResponse {
+	join := kmsg.NewPtrJoinGroupRequest()
+	join.Group, join.MemberID, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis, join.ProtocolType = "g", v.id, 60_000, 60_000, "consumer"
+	m := &kmsg.ConsumerMemberMetadata{Version: 3, Topics: []string{"t"}, Generation: v.generation}
+	m.OwnedPartitions = []kmsg.ConsumerMemberMetadataOwnedPartition{{Topic: "t", Partitions: v.has}}
+	join.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "cooperative-sticky", Metadata: m.AppendTo(nil)}}
+	answer := make(chan *kmsg.JoinGroupResponse, 1)
+	go func() {
+		resp := v.asks(n, 3, join, (*Server).joinGroup).(*kmsg.JoinGroupResponse)
+		if resp.ErrorCode == 0 {
+			v.id, v.generation = resp.MemberID, resp.Generation
+		}
+		answer <- resp
+	}()
+	return answer
+}
+
+func (v *classicVoice) sync(n *node, gives ...int32) (code Code, partitions []int32) {
+	sync := kmsg.NewPtrSyncGroupRequest()
+	sync.Group, sync.MemberID, sync.Generation = "g", v.id, v.generation
+	if len(gives) > 0 {
+		a := &kmsg.ConsumerMemberAssignment{Topics: []kmsg.ConsumerMemberAssignmentTopic{{Topic: "t", Partitions: gives}}}
+		sync.GroupAssignment = []kmsg.SyncGroupRequestGroupAssignment{{MemberID: v.id, MemberAssignment: a.AppendTo(nil)}}
+	}
+	resp := v.asks(n, 3, sync, (*Server).syncGroup).(*kmsg.SyncGroupResponse)
+	var a kmsg.ConsumerMemberAssignment
+	if len(resp.MemberAssignment) > 0 {
+		check(v.t, a.ReadFrom(resp.MemberAssignment))
+	}
+	for _, topic := range a.Topics {
+		partitions = append(partitions, topic.Partitions...)
+	}
+	return Code(resp.ErrorCode), partitions
+}
+
+// TestUpgradeWhileRebalancing: a group becomes one of the consumer protocol while it rebalances for the second time, when nobody in it is assigned
+// anything. What a cooperative member still has is given to nobody else before it has given it up.
+func TestUpgradeWhileRebalancing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: quick()}).coordinating()
+		n.topic("t", 4, nil)
+		a, b, c := &classicVoice{t: t, generation: -1}, &classicVoice{t: t, generation: -1}, &classicVoice{t: t, generation: -1}
+		joined := func(answer <-chan *kmsg.JoinGroupResponse) {
+			t.Helper()
+			if r := <-answer; r.ErrorCode != 0 {
+				t.Fatalf("join: code %d", r.ErrorCode)
+			}
+		}
+		joined(a.join(n))
+		code, has := a.sync(n, 0, 1, 2, 3)
+		if code != codeNone || len(has) != 4 {
+			t.Fatalf("alone: code %d, %v", code, has)
+		}
+		a.has = has
+		second := b.join(n)
+		synctest.Wait()
+		joined(a.join(n))
+		joined(second)
+		third := c.join(n) // a, which leads, has not said yet who gets what
+		synctest.Wait()
+		if got := n.listed("g"); got != "classic PreparingRebalance consumer" {
+			t.Fatalf("the group: %s", got)
+		}
+		modern := &voice{t: t, group: "g", id: "m", topics: []string{"t"}}
+		modern.must(n, false)
+		if r := <-third; r.ErrorCode != codeRebalanceInProgress.int16() {
+			t.Errorf("who waited to join: code %d", r.ErrorCode)
+		}
+		for range 3 {
+			if modern.must(n, true); len(modern.partitions()) > 0 {
+				t.Fatalf("the new member is given %v, which another one has", modern.partitions())
+			}
+		}
+		for range 5 { // as a cooperative member does: what it does not get any more it gives up, and says so
+			joined(a.join(n))
+			code, has := a.sync(n)
+			if code != codeNone {
+				t.Fatalf("sync: code %d", code)
+			}
+			a.has = has
+			joined(b.join(n))
+			modern.must(n, true)
+		}
+		mine := modern.partitions()
+		if len(mine) == 0 || len(a.has) == 0 || slices.ContainsFunc(mine, func(p int32) bool { return slices.Contains(a.has, p) }) {
+			t.Errorf("in the end the members have %v and %v", a.has, mine)
+		}
+	})
+}
+
 // TestConsumerGroupRegex: topics that match are read, those made later too.
 func TestConsumerGroupRegex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
