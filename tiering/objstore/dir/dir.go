@@ -3,7 +3,6 @@
 package dir
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,8 +23,6 @@ const (
 	tempLife = 24 * time.Hour
 	// linkTries bounds the races of Create with the removal of an empty directory.
 	linkTries = 10
-	// copyBuffer is the memory of one upload; ctx is looked at between two buffers.
-	copyBuffer = 256 << 10
 )
 
 // Store is a directory.
@@ -161,26 +157,15 @@ func (s *Store) failWrite(key string, err error) error {
 }
 
 // writeObject writes and syncs the whole file.
-// copier is what an upload copies with.
-type copier struct {
-	w   *bufio.Writer
-	buf [copyBuffer]byte
-}
-
-var copiers = sync.Pool{New: func() any { return &copier{w: bufio.NewWriterSize(nil, copyBuffer)} }}
-
 func writeObject(ctx context.Context, f *os.File, body io.Reader, size int64, meta map[string]string) error {
-	c := copiers.Get().(*copier)
-	defer copiers.Put(c)
-	w, buf := c.w, c.buf[:]
-	w.Reset(f)
-	defer w.Reset(nil)
+	w := newWriter(f, size)
+	defer w.release()
 	for {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("%w: %w", objstore.ErrUnavailable, err)
 		}
-		n, err := body.Read(buf)
-		if _, werr := w.Write(buf[:n]); werr != nil {
+		n, err := body.Read(w.space())
+		if werr := w.filled(n); werr != nil {
 			return werr
 		}
 		if errors.Is(err, io.EOF) {
@@ -194,10 +179,7 @@ func writeObject(ctx context.Context, f *os.File, body io.Reader, size int64, me
 	if err != nil {
 		return err
 	}
-	if _, err := w.Write(tail); err != nil {
-		return err
-	}
-	if err := w.Flush(); err != nil {
+	if err := w.end(tail); err != nil {
 		return err
 	}
 	return f.Sync()

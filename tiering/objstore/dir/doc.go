@@ -8,6 +8,9 @@
 // under a temporary name, synced and linked to its own name, which fails if that is taken; then the directory is synced.
 // So a crash leaves either the whole object or none, and at most a temporary file, which a later start removes.
 //
+// A large file is written past the page cache where the file system can: nobody reads it soon, and filling pages cost more processor time than
+// the rest of an upload.
+//
 // A key becomes a path that is distinct on every file system (case, reserved names, length): see path.go. The driver does
 // not check an object's bytes at reading: readers of segments do.
 //
