@@ -226,7 +226,7 @@ func consumerOf(e *groupEntry, now time.Time, epoch int32, env *consumer.Env) (*
 // upgraded puts a consumer group in the place of a classic one, whose members that wait are told to join again.
 func (sh *shard) upgraded(e *groupEntry, c *consumer.Group, now time.Time) {
 	if !e.empty() {
-		sh.c.s.log.Info("group coordinator: a classic group is a consumer group now", "group", e.id, "members", len(e.g.Members()))
+		sh.c.s.log.Info("group coordinator: a classic group is a consumer group now", "group", e.id, "members", len(e.g.Members()), "was", e.g.State())
 	}
 	e.g.Dissolve()
 	sh.answer(e)

@@ -107,25 +107,26 @@ const (
 
 // Events of histories of a group of the classic protocol.
 const (
-	FailoverStable          Event = "coordinator failed over: stable"
-	FailoverPreparing       Event = "coordinator failed over: preparing"
-	FailoverCompleting      Event = "coordinator failed over: completing"
-	FailoverPending         Event = "coordinator failed over: member with an id, not joined yet"
-	CoordinatorCrashed      Event = "coordinator crashed"
-	CoordinatorStopped      Event = "coordinator stopped"
-	CoordinatorCutOff       Event = "coordinator cut off from the metadata"
-	CoordinatorDrained      Event = "coordinator drained"
-	CoordinatorReleasedLate Event = "coordinator gave up late, with a successor beside it"
-	StaleRefused            Event = "member refused as what it was before"
-	GroupUpgraded           Event = "classic group became a consumer group"
-	GroupDowngraded         Event = "consumer group became a classic group"
+	FailoverStable           Event = "coordinator failed over: stable"
+	FailoverPreparing        Event = "coordinator failed over: preparing"
+	FailoverCompleting       Event = "coordinator failed over: completing"
+	FailoverPending          Event = "coordinator failed over: member with an id, not joined yet"
+	CoordinatorCrashed       Event = "coordinator crashed"
+	CoordinatorStopped       Event = "coordinator stopped"
+	CoordinatorCutOff        Event = "coordinator cut off from the metadata"
+	CoordinatorDrained       Event = "coordinator drained"
+	CoordinatorReleasedLate  Event = "coordinator gave up late, with a successor beside it"
+	StaleRefused             Event = "member refused as what it was before"
+	GroupUpgraded            Event = "classic group became a consumer group"
+	GroupUpgradedRebalancing Event = "classic group became a consumer group while it rebalanced"
+	GroupDowngraded          Event = "consumer group became a classic group"
 )
 
 // classicEvents are those that they must meet.
 var classicEvents = []Event{
 	CleanStop, Failover, HandOver, SessionLost, MemberJoined, MemberLeft, MemberDied, MemberFroze, MemberFenced, OwnerChanged, CommitRefused, CommitUnknown,
 	FailoverStable, FailoverPreparing, FailoverCompleting, FailoverPending, CoordinatorCrashed, CoordinatorStopped, CoordinatorCutOff, CoordinatorDrained, CoordinatorReleasedLate,
-	StaleRefused, GroupUpgraded, GroupDowngraded,
+	StaleRefused, GroupUpgraded, GroupUpgradedRebalancing, GroupDowngraded,
 }
 
 // groupEvents are those that histories of a consumer group must meet.

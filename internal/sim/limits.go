@@ -47,6 +47,8 @@ const (
 	holdFor = 5 * time.Second
 	// poseWait is how long a pose is waited for.
 	poseWait = 8 * time.Second
+	// rebalanceWithin is how long a member of the other protocol waits for a rebalance to come into.
+	rebalanceWithin = 20 * time.Second
 	// lookEvery is the pause between two looks at the group.
 	lookEvery = 20 * time.Millisecond
 	// patience is how long a request is asked again while faults last, before the run fails (V8).

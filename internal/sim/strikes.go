@@ -57,10 +57,26 @@ func RunClassicGroup(t testing.TB, seed uint64, knobs Knobs, cover *Coverage) {
 		r.strikes(ctx)
 	}, func(i, life int) *member {
 		if r.classic.mixed && i == 0 && life%2 == 1 {
+			if life%4 == 1 {
+				r.awaitRebalance()
+			}
 			return &newConsumerMember(r, i, life).member
 		}
 		return &newClassicMember(r, i).member
 	})
+}
+
+// awaitRebalance waits a while for the group to be in the midst of a rebalance: who comes then makes it change its protocol in there.
+func (r *groupRun) awaitRebalance() {
+	for until := time.Now().Add(rebalanceWithin); time.Now().Before(until) && !r.w.failed(); time.Sleep(lookEvery) {
+		r.mu.Lock()
+		met := r.classic.posed && (r.classic.pose == posePreparing || r.classic.pose == poseCompleting)
+		settled := r.settled
+		r.mu.Unlock()
+		if met || settled {
+			return
+		}
+	}
 }
 
 func (r *groupRun) setPose(p pose, s stir) {

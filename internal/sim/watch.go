@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/varve/varve/gateway/group"
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/record"
 )
@@ -43,6 +44,13 @@ func (e *ear) Handle(ctx context.Context, r slog.Record) error {
 		e.n.w.tookOffice(e.n)
 	case r.Message == "replicas assigned":
 		e.n.w.decided(r)
+	case told[r.Message] == GroupUpgraded:
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "was" && a.Value.String() != group.Stable.String() {
+				e.n.w.cover.hit(GroupUpgradedRebalancing)
+			}
+			return true
+		})
 	}
 	if !e.Handler.Enabled(ctx, r.Level) {
 		return nil
