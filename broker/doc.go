@@ -17,6 +17,6 @@
 //   - B7: what is known of producers and transactions is a function of the log, the same for who leads, follows, restarts, or starts at
 //     the end of the bucket.
 //
-// Lock order: Broker.mu before Partition.mu before nothing. No I/O, callback or channel wait happens under Partition.mu;
-// queueing to the hot log is neither.
+// Lock order: Broker.mu before Partition.mu before leavers.mu, under which nothing is taken. No I/O, callback or channel wait happens under
+// Partition.mu; queueing to the hot log is neither.
 package broker

@@ -32,12 +32,13 @@ func (p *pace) most(left int) int {
 	return min(max(int((time.Duration(left)*mean+p.left()-1)/p.left()), handOverLeast), handOverMost)
 }
 
-// rest is the time until the next group, after one that took so long.
+// rest notes a group that took so long, and gives the time until the next one.
 func (p *pace) rest(left int, took time.Duration) time.Duration {
+	p.groups++
+	p.moving += took
 	if left == 0 {
 		return 0
 	}
-	p.moving += took
 	groups := time.Duration((left + handOverLeast - 1) / handOverLeast)
 	return min(took, p.left()/groups-p.moving/time.Duration(p.groups))
 }

@@ -38,7 +38,6 @@ func TestPace(t *testing.T) {
 				largest = max(largest, n)
 				left -= min(n, left)
 				time.Sleep(c.group)
-				p.groups++
 				time.Sleep(p.rest(left, c.group))
 			}
 			if took := time.Since(began); took < c.least || took > c.most || largest > c.largest {

@@ -149,7 +149,6 @@ func (b *Broker) moveAll(ctx context.Context, list []*Partition) {
 		began := time.Now()
 		list = b.moveSome(ctx, list, pace.most(len(list)))
 		<-b.moveTurn
-		pace.groups++
 		if rest := pace.rest(len(list), time.Since(began)); rest > 0 && pause(ctx, rest) != nil {
 			return
 		}

@@ -193,7 +193,7 @@ func (p *Partition) whyLeadingLocked(lead *leadership, img *metadata.Image, now 
 		out = append(out, "nothing is answered: this node is not sure of its lease")
 	}
 	if lead.moving {
-		out = append(out, "nothing is accepted: the leadership is being handed over")
+		out = append(out, "nothing is appended: the leadership is being handed over")
 	}
 	if have, need := len(lead.committed.Members), lead.isr.MinISR(); have < need {
 		out = append(out, fmt.Sprintf("acks=all is refused and the high watermark stands still: %d in sync, min.insync.replicas %d", have, need))

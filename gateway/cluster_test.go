@@ -46,11 +46,29 @@ func (c *cluster) start(id record.NodeID) *node {
 // topic makes a topic of one partition on all nodes, led by the first.
 func (c *cluster) topic(name string, overrides map[string]string) record.PartitionID {
 	c.t.Helper()
-	topic, err := c.nodes[1].meta.CreateTopic(c.t.Context(), metadata.TopicSpec{Name: name, Overrides: overrides, Partitions: [][]record.NodeID{{1, 2, 3}}})
+	return c.topicOn(name, overrides, 1, 2, 3)
+}
+
+// topicOn makes a topic of one partition on those nodes, led by the first.
+func (c *cluster) topicOn(name string, overrides map[string]string, replicas ...record.NodeID) record.PartitionID {
+	c.t.Helper()
+	topic, err := c.nodes[1].meta.CreateTopic(c.t.Context(), metadata.TopicSpec{Name: name, Overrides: overrides, Partitions: [][]record.NodeID{replicas}})
 	check(c.t, err)
 	id := record.PartitionID{Topic: topic.ID}
-	c.awaitLeader(id, 1)
+	c.awaitLeader(id, replicas[0])
 	return id
+}
+
+// assign gives a partition other replicas, and a move or none, as one node knows it.
+func (c *cluster) assign(by record.NodeID, id record.PartitionID, next metadata.Assignment) {
+	c.t.Helper()
+	m := c.nodes[by].meta
+	topic, err := m.ReadTopic(c.t.Context(), id.Topic)
+	check(c.t, err)
+	state, err := m.ReadPartition(c.t.Context(), id)
+	check(c.t, err)
+	_, err = m.AlterAssignments(c.t.Context(), topic, []metadata.AssignmentChange{{Next: next, ISR: state.ISR.Rev}})
+	check(c.t, err)
 }
 
 func (c *cluster) awaitLeader(id record.PartitionID, want ...record.NodeID) *broker.Partition {

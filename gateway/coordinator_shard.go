@@ -33,13 +33,14 @@ type shard struct {
 	// wake tells the shard's goroutine that something is new to it: an earlier deadline, a failure, or nothing left to write.
 	wake chan struct{}
 
+	ctx   context.Context // of the term; set before it is loaded
+	again sync.WaitGroup  // of what is sent again
+
 	turn sync.Mutex
 	// Of whoever has the turn only:
-	ctx     context.Context // of the term
-	again   sync.WaitGroup  // of what is sent again
-	refuses bool            // requests: the term is about to end
-	leaving bool            // in good order
-	failure error           // for which the term ends
+	refuses bool  // requests: the term is about to end
+	leaving bool  // in good order
+	failure error // for which the term ends
 	ended   bool
 	alarm   time.Time // when the shard's goroutine looks again
 	groups  map[string]*groupEntry
@@ -113,7 +114,8 @@ func (sh *shard) serves() error {
 	return nil
 }
 
-// take gives the turn, unless the term has ended. Who has it gives it back soon, and waits for nothing.
+// take gives the turn, unless the term has ended or is about to. Who has it gives it back soon, and waits for nothing; load does, but nobody asks a
+// shard that is not loaded (serves).
 func (sh *shard) take() error {
 	sh.waiting.Add(1)
 	sh.turn.Lock()

@@ -24,10 +24,11 @@
 //   - G6: an offset in an answer is either set by the broker or stands beside an error code.
 //   - G7: a client that used more than its quota is muted for as long as its answer says; followers never are.
 //
-// Groups: coordinator*.go give this node's shards their term, their goroutine and their transactions; package group decides.
+// Groups: coordinator*.go give this node's shards their term, their turns and their transactions; package group decides.
 //
 // Transactions: txn_term.go has the transactional ids of a shard, on each of which one step at a time is decided by package txn;
 // txn_markers.go tells the partitions' leaders, produce_txn.go and 27_write_txn_markers.go are the leaders' side.
 //
-// Lock order: fetch session cache → fetch session. Neither is held across a call into broker that can block.
+// Lock order: fetch session cache → fetch session. Neither is held across a call into broker that can block. A shard's turn → groupWriter.mu, which
+// is not held when the outcome of a transaction is told to the shards.
 package gateway

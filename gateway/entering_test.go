@@ -15,26 +15,12 @@ import (
 	"github.com/varve/varve/record"
 )
 
-// assign gives a partition other replicas.
-func (c *cluster) assign(by record.NodeID, id record.PartitionID, replicas ...record.NodeID) {
-	c.t.Helper()
-	m := c.nodes[by].meta
-	topic, err := m.ReadTopic(c.t.Context(), id.Topic)
-	check(c.t, err)
-	state, err := m.ReadPartition(c.t.Context(), id)
-	check(c.t, err)
-	_, err = m.AlterAssignments(c.t.Context(), topic, []metadata.AssignmentChange{{Next: metadata.Assignment{Replicas: replicas}, ISR: state.ISR.Rev}})
-	check(c.t, err)
-}
-
 // TestTakenAwayWhileEntering: a replica is taken away from the assignment while the change that takes it into the in-sync set is under way, and
 // removes its log, since nobody counts on it. The change must not arrive after that: it would lead, when the others are away, without what they
 // have acknowledged.
 func TestTakenAwayWhileEntering(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		topic, err := c.nodes[1].meta.CreateTopic(t.Context(), metadata.TopicSpec{Name: "t", Partitions: [][]record.NodeID{{1, 2}}})
-		check(t, err)
-		id := record.PartitionID{Topic: topic.ID}
+		id := c.topicOn("t", nil, 1, 2)
 		p := c.awaitLeader(id, 1)
 		c.awaitISR(1, id, 1, 2)
 		caught, arrives := make(chan struct{}), make(chan struct{})
@@ -56,14 +42,14 @@ func TestTakenAwayWhileEntering(t *testing.T) {
 			_, err := c.produce(p, -1, "kept")
 			acked <- err
 		}()
-		c.assign(1, id, 1, 2, 3)
+		c.assign(1, id, metadata.Assignment{Replicas: []record.NodeID{1, 2, 3}})
 		<-caught
 		c.await("node 3 to hold the record", func() bool {
 			p, err := c.nodes[3].broker.Partition(id)
 			return err == nil && p.Marks().LogEnd == 1
 		})
 		time.Sleep(time.Second) // and to tell so
-		c.assign(1, id, 1, 2)
+		c.assign(1, id, metadata.Assignment{Replicas: []record.NodeID{1, 2}})
 		c.await("node 3 to remove its log", func() bool {
 			_, err := c.nodes[3].broker.Partition(id)
 			return err != nil && c.nodes[3].log.Count("partition removed") > 0

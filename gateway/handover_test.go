@@ -48,13 +48,7 @@ func TestMoveAwayFromLeader(t *testing.T) {
 		id := c.topic("t", nil)
 		c.must(c.awaitLeader(id, 1), "a")
 		c.awaitISR(1, id, 1, 2, 3)
-		meta := c.nodes[3].meta
-		topic, err := meta.ReadTopic(t.Context(), id.Topic)
-		check(t, err)
-		state, err := meta.ReadPartition(t.Context(), id)
-		check(t, err)
-		_, err = meta.AlterAssignments(t.Context(), topic, []metadata.AssignmentChange{{Next: metadata.Assignment{Replicas: []record.NodeID{2, 3}}, ISR: state.ISR.Rev}})
-		check(t, err)
+		c.assign(3, id, metadata.Assignment{Replicas: []record.NodeID{2, 3}})
 		began := time.Now()
 		next := c.awaitLeader(id, 2, 3)
 		if took := time.Since(began); took > 2*time.Second {
@@ -79,23 +73,14 @@ func TestMoveToWhatDrains(t *testing.T) {
 		id := c.topic("t", nil)
 		c.must(c.awaitLeader(id, 1), "a")
 		c.awaitISR(1, id, 1, 2, 3)
-		meta := c.nodes[3].meta
-		rev, err := meta.Drain(t.Context(), 2)
+		rev, err := c.nodes[3].meta.Drain(t.Context(), 2)
 		check(t, err)
 		check(t, c.nodes[1].meta.WaitFor(t.Context(), rev))
-		assign := func(next metadata.Assignment) {
-			topic, err := meta.ReadTopic(t.Context(), id.Topic)
-			check(t, err)
-			state, err := meta.ReadPartition(t.Context(), id)
-			check(t, err)
-			_, err = meta.AlterAssignments(t.Context(), topic, []metadata.AssignmentChange{{Next: next, ISR: state.ISR.Rev}})
-			check(t, err)
-		}
-		assign(metadata.Assignment{Replicas: []record.NodeID{2}})
+		c.assign(3, id, metadata.Assignment{Replicas: []record.NodeID{2}})
 		c.must(c.awaitLeader(id, 2), "b")
 		c.awaitISR(2, id, 2)
 		back := metadata.Assignment{Replicas: []record.NodeID{2, 1}, Move: &metadata.Move{Target: []record.NodeID{1}, Origin: []record.NodeID{2}}}
-		assign(back)
+		c.assign(3, id, back)
 		c.awaitISR(2, id, 1, 2)
 		c.awaitHeld(id, []string{"a", "b"}, 1, 2)
 	})
@@ -112,13 +97,7 @@ func TestEligibleAndNotAssigned(t *testing.T) {
 		c.nodes[3].stop()
 		c.awaitISR(1, id, 1, 2)
 		c.must(p, "b")
-		meta := c.nodes[2].meta
-		topic, err := meta.ReadTopic(t.Context(), id.Topic)
-		check(t, err)
-		state, err := meta.ReadPartition(t.Context(), id)
-		check(t, err)
-		_, err = meta.AlterAssignments(t.Context(), topic, []metadata.AssignmentChange{{Next: metadata.Assignment{Replicas: []record.NodeID{1, 3}}, ISR: state.ISR.Rev}})
-		check(t, err)
+		c.assign(2, id, metadata.Assignment{Replicas: []record.NodeID{1, 3}})
 		c.await("node 2 to be eligible only", func() bool {
 			in, eligible := c.isr(2, id)
 			return slices.Equal(in, []record.NodeID{1}) && slices.Equal(eligible, []record.NodeID{2})

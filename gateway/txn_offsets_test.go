@@ -103,6 +103,8 @@ func TestOrderOfOffsetsEndedWhileLoading(t *testing.T) {
 		f.must("pend", f.commitOffset(txnCommitAdds, "g", nil))
 
 		reached, ended := make(chan struct{}), make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(ended) })
+		defer goOn() // a test that fails ends
 		var once sync.Once
 		n.kv.SetFaults(memory.Faults{Txn: func(t metadata.Txn) memory.Outcome {
 			if len(t.Then) == 1 && t.Then[0].Kind == metadata.OpGet && strings.HasSuffix(t.Then[0].Key, fmt.Sprintf("/gpend/%d/", ahead.co.Shard)) {
@@ -115,7 +117,7 @@ func TestOrderOfOffsetsEndedWhileLoading(t *testing.T) {
 		<-reached
 		f.must("end", f.end(endTxnBumps, true, nil).ErrorCode)
 		n.await("the transaction to be over", func() bool { return f.state() == "CompleteCommit" })
-		close(ended)
+		goOn()
 		n.kv.SetFaults(memory.Faults{})
 		n.await("the shard to be served again", func() bool { sh, err := n.server.groups.find("g"); return err == nil && sh != ahead })
 

@@ -62,9 +62,9 @@ func (s spell) String() string {
 }
 
 // between is about the records sent then that were acknowledged by now.
-func (loads loads) between(from, to time.Time, usual time.Duration) (s spell) {
+func (c *loads) between(from, to time.Time, usual time.Duration) (s spell) {
 	var all []time.Duration
-	for _, l := range loads.of {
+	for _, l := range c.of {
 		l.mu.Lock()
 		for _, a := range l.acks {
 			if a.sent.After(from) && a.sent.Before(to) {
@@ -91,21 +91,21 @@ const history, trickled = "history", "trickled"
 
 // loads are clients that produce, each to a topic of its own, while something is done.
 type loads struct {
-	t     *testing.T
+	test  *testing.T
 	of    []*trickle
 	usual time.Duration // their p99 at rest
 }
 
 func newLoads(t *testing.T, topics ...string) loads {
-	l := loads{t: t}
+	l := loads{test: t}
 	for _, topic := range topics {
 		l.of = append(l.of, &trickle{tally: newTally(topic)})
 	}
 	return l
 }
 
-func (loads *loads) failed() (n int) {
-	for _, l := range loads.of {
+func (c *loads) failed() (n int) {
+	for _, l := range c.of {
 		_, _, failed := l.counts()
 		n += failed
 	}
@@ -113,44 +113,45 @@ func (loads *loads) failed() (n int) {
 }
 
 // meanwhile runs do while the clients produce, after twice some time of rest, of which the second half tells what is usual. No send may fail.
-func (loads *loads) meanwhile(client func() *kgo.Client, partitions int32, rest time.Duration, do func()) {
-	loads.t.Helper()
+func (c *loads) meanwhile(client func() *kgo.Client, partitions int32, rest time.Duration, do func()) {
+	c.test.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, len(loads.of))
-	for _, l := range loads.of {
+	defer stop()
+	ended := make(chan error, len(c.of))
+	for _, l := range c.of {
 		producer := client()
 		go func() { ended <- l.run(ctx, producer, partitions, 4*time.Millisecond) }()
 	}
 	time.Sleep(rest) // connections, first batches, first leaders
 	began := time.Now()
 	time.Sleep(rest)
-	at := loads.between(began, time.Now(), 0)
-	loads.usual = at.p99
-	loads.t.Logf("%d partitions, at rest: %s", int(partitions)*len(loads.of), at)
+	at := c.between(began, time.Now(), 0)
+	c.usual = at.p99
+	c.test.Logf("%d partitions, at rest: %s", int(partitions)*len(c.of), at)
 	do()
 	stop()
-	for range loads.of {
+	for range c.of {
 		if err := <-ended; err != nil {
-			loads.t.Fatal(err)
+			c.test.Fatal(err)
 		}
 	}
-	if n := loads.failed(); n > 0 {
-		loads.t.Errorf("%d sends failed", n)
+	if n := c.failed(); n > 0 {
+		c.test.Errorf("%d sends failed", n)
 	}
 }
 
 // during tells what the clients met while do ran, and in the two seconds after it.
-func (loads *loads) during(what string, do func()) {
-	loads.t.Helper()
+func (c *loads) during(what string, do func()) {
+	c.test.Helper()
 	const settled = 2 * time.Second
 	began := time.Now()
 	do()
 	ended := time.Now()
 	time.Sleep(settled + patienceOfClients)
-	in, after := loads.between(began, ended, loads.usual), loads.between(ended, ended.Add(settled), loads.usual)
-	times := func(s spell) float64 { return float64(s.p99) / float64(loads.usual) }
-	loads.t.Logf("%s took %s: %s; p99 %.1f times the usual; %d failed. The %s after: %s; p99 %.1f times", what, ended.Sub(began).Round(time.Millisecond), in, times(in),
-		loads.failed(), settled, after, times(after))
+	in, after := c.between(began, ended, c.usual), c.between(ended, ended.Add(settled), c.usual)
+	times := func(s spell) float64 { return float64(s.p99) / float64(c.usual) }
+	c.test.Logf("%s took %s: %s; p99 %.1f times the usual; %d failed. The %s after: %s; p99 %.1f times", what, ended.Sub(began).Round(time.Millisecond), in, times(in),
+		c.failed(), settled, after, times(after))
 }
 
 // patienceOfClients is how long the acknowledgements of what was sent last are waited for before they are counted.
@@ -167,7 +168,7 @@ type elastic struct {
 
 // led counts the partitions that each node leads, by what a node that runs tells.
 func (e *elastic) led() (map[int32]int, error) {
-	answer, err := e.adm.Metadata(within(e.many.t, patience), e.topics...)
+	answer, err := e.adm.Metadata(within(e.t, patience), e.topics...)
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +179,8 @@ func (e *elastic) led() (map[int32]int, error) {
 
 // whole waits until every partition has three replicas in sync.
 func (e *elastic) whole() {
-	e.many.t.Helper()
-	eventually(e.many.t, "three replicas of each partition to be in sync", func() bool { _, s := e.missing(e.adm, 3); return s == 0 })
+	e.t.Helper()
+	eventually(e.t, "three replicas of each partition to be in sync", func() bool { _, s := e.missing(e.adm, 3); return s == 0 })
 }
 
 // appended is how many bytes of record batches were written to a node's hot log since it started.
@@ -208,11 +209,11 @@ func startElastic(t *testing.T, partitions int32, historyBytes int) *elastic {
 
 // underLoad is meanwhile; and nothing acknowledged may be lost, of the first topic.
 func (e *elastic) underLoad(rest time.Duration, do func()) {
-	e.many.t.Helper()
+	e.t.Helper()
 	e.meanwhile(e.client, e.partitions, rest, do)
-	records, _ := e.of[0].verify(e.many.t, e.nodes[0].Bootstrap(), int(e.partitions), false)
+	records, _ := e.of[0].verify(e.t, e.nodes[0].Bootstrap(), int(e.partitions), false)
 	sent, acked, failed := e.of[0].counts()
-	e.many.t.Logf("%d sent, %d acknowledged, %d failed, %d read", sent, acked, failed, records)
+	e.t.Logf("%d sent, %d acknowledged, %d failed, %d read", sent, acked, failed, records)
 }
 
 // TestDrains hands over what a node leads while clients produce that try again, as idempotent producers do by default: by SIGTERM and by `varve node
@@ -265,58 +266,58 @@ func TestElastic(t *testing.T) {
 
 // fill produces so many bytes to all partitions alike.
 func (e *elastic) fill(c *kgo.Client, bytes int) {
-	e.many.t.Helper()
+	e.t.Helper()
 	const size = 16 << 10
 	value := make([]byte, size)
 	for i := range max(bytes/size, int(e.partitions)) {
 		c.Produce(context.Background(), &kgo.Record{Topic: history, Partition: int32(i) % e.partitions, Value: value}, func(_ *kgo.Record, err error) {
 			if err != nil {
-				e.many.t.Error(err)
+				e.t.Error(err)
 			}
 		})
 	}
-	if err := c.Flush(within(e.many.t, patience)); err != nil {
-		e.many.t.Fatal(err)
+	if err := c.Flush(within(e.t, patience)); err != nil {
+		e.t.Fatal(err)
 	}
 }
 
 // emptyDisk takes a node's disk away while it is down. It comes back by itself, and copies what is hot: the load of meanwhile, not the history.
 func (e *elastic) emptyDisk() {
-	e.many.t.Helper()
+	e.t.Helper()
 	n := e.nodes[2]
 	n.Kill()
 	if err := os.RemoveAll(n.Config.Data); err != nil {
-		e.many.t.Fatal(err)
+		e.t.Fatal(err)
 	}
 	began := time.Now()
 	n.Start()
 	ready := time.Since(began)
 	e.whole()
 	took, copied, size := time.Since(began), appended(n), e.inBucket()
-	e.many.t.Logf("an empty disk: ready after %s, all in sync after %s, %.2f MiB copied of %.1f in the bucket", ready, took, copied/(1<<20), size/(1<<20))
+	e.t.Logf("an empty disk: ready after %s, all in sync after %s, %.2f MiB copied of %.1f in the bucket", ready, took, copied/(1<<20), size/(1<<20))
 	if copied > size/2 {
-		e.many.t.Errorf("the history was copied: %.0f bytes of %.0f", copied, size)
+		e.t.Errorf("the history was copied: %.0f bytes of %.0f", copied, size)
 	}
 }
 
 // fourth adds a node: it leads partitions soon, and copies what is hot.
 func (e *elastic) fourth() {
-	e.many.t.Helper()
-	n := memberNode(e.many.t, 4, e.etcd, e.bucket, "--http-token-file", e.token)
+	e.t.Helper()
+	n := memberNode(e.t, 4, e.etcd, e.bucket, "--http-token-file", e.token)
 	began := time.Now()
 	n.Start()
 	ready := time.Since(began)
 	leads := func() int { led, _ := e.led(); return led[4] } // asked again where there was no answer
-	eventually(e.many.t, "the fourth node to lead", func() bool { return leads() > 0 })
+	eventually(e.t, "the fourth node to lead", func() bool { return leads() > 0 })
 	first := time.Since(began)
 	enough := e.total() / 4 * 3 / 4
-	eventually(e.many.t, "the fourth node to lead its share", func() bool { return leads() >= enough })
+	eventually(e.t, "the fourth node to lead its share", func() bool { return leads() >= enough })
 	share := time.Since(began)
 	time.Sleep(time.Second)
 	copied, size := appended(n), e.inBucket()
-	e.many.t.Logf("a fourth node: ready after %s, leads a partition after %s and %d after %s, %.2f MiB copied of %.1f in the bucket", ready, first, leads(), share, copied/(1<<20), size/(1<<20))
+	e.t.Logf("a fourth node: ready after %s, leads a partition after %s and %d after %s, %.2f MiB copied of %.1f in the bucket", ready, first, leads(), share, copied/(1<<20), size/(1<<20))
 	if copied > size/2 {
-		e.many.t.Errorf("the history was copied: %.0f bytes of %.0f", copied, size)
+		e.t.Errorf("the history was copied: %.0f bytes of %.0f", copied, size)
 	}
 }
 
@@ -325,7 +326,7 @@ func (e *elastic) inBucket() (bytes float64) {
 	for p := range e.partitions {
 		s, err := e.nodes[0].Segments(history, p)
 		if err != nil {
-			e.many.t.Fatal(err)
+			e.t.Fatal(err)
 		}
 		bytes += float64(s.TieredBytes)
 	}

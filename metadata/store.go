@@ -118,7 +118,7 @@ type Store struct {
 		failed      error
 		watcher     Watcher
 		session     *Session
-		recorded    map[StoreBoots]bool // what this process told etcd about its data directories
+		recorded    map[StoreBoots]bool // what this process told etcd about its data directories, without stamps
 	}
 	failure chan struct{} // closed when the Store stops serving
 }

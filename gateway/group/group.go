@@ -120,7 +120,7 @@ func (m *member) same(protocols []Protocol) bool {
 	})
 }
 
-// Group is one group. It is used by one goroutine.
+// Group is one group. It is used by one goroutine at a time.
 type Group struct {
 	state        State
 	since        time.Time // when the state began

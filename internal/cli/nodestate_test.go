@@ -4,27 +4,18 @@ package cli
 
 import (
 	"context"
-	"io"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/varve/varve/metadata"
-	"github.com/varve/varve/metadata/memory"
 	"github.com/varve/varve/record"
 )
 
 // TestMoves: a partition counts as being reassigned as long as its topic says so, and one of no topic does not.
 func TestMoves(t *testing.T) {
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	meta, err := metadata.Open(t.Context(), memory.New().Client(), metadata.Options{NodeID: 1, CompactEvery: -1, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = meta.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	meta := startNodes(t, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	topic, err := meta.CreateTopic(ctx, metadata.TopicSpec{Name: "t", Partitions: [][]record.NodeID{{1}, {1}}})
 	if err != nil {
 		t.Fatal(err)
@@ -33,9 +24,7 @@ func TestMoves(t *testing.T) {
 	if topic, err = meta.AlterAssignments(ctx, topic, []metadata.AssignmentChange{{Partition: 1, Next: move}}); err != nil {
 		t.Fatal(err)
 	}
-	within, stop := context.WithTimeout(ctx, time.Minute)
-	defer stop()
-	if err := meta.WaitFor(within, topic.Rev); err != nil {
+	if err := meta.WaitFor(ctx, topic.Rev); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[record.PartitionID]bool{

@@ -30,7 +30,7 @@ func (n *node) stamp(ctx context.Context) error {
 	}
 	suspect, err := n.meta.RegisterNode(ctx, n.stores())
 	if i := slices.Index(suspect, true); err == nil && i >= 0 {
-		return fmt.Errorf("%w: --data %s: another copy of it was started and has raised its stamp further", errCopied, n.options.data[i])
+		return fmt.Errorf("%w: --data %s: another copy of it was started and has raised its stamp further: see that only one of the two runs", errCopied, n.options.data[i])
 	}
 	return err
 }

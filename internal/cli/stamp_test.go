@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/spf13/pflag"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/varve/varve/metadata/memory"
 )
@@ -33,7 +32,11 @@ func TestStamp(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended, ready := make(chan error, 1), make(chan struct{})
 		go func() { ended <- n.run(ctx, func(*node) { close(ready) }) }()
-		<-ready
+		select {
+		case <-ready:
+		case err := <-ended:
+			t.Fatalf("the node ended before it was ready: %v", err)
+		}
 		return n, func() {
 			cancel()
 			if err := <-ended; err != nil {
@@ -54,6 +57,7 @@ func TestStamp(t *testing.T) {
 	}
 	image := n.stores()[0]
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- n.keepStamping(ctx, 10*time.Millisecond) }()
 

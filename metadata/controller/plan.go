@@ -267,8 +267,8 @@ const (
 	ReplicaStays             // none can, and the factor is explicit, or no node is left that does not drain
 )
 
-// FateOf tells it of the replica that a node which drains has, or is to have, of a partition. The partition needs its assignment and whether
-// its factor is automatic.
+// FateOf tells what becomes of the replica that node n, which drains, has or is to have of a partition. Of that the assignment is looked at,
+// and whether its factor is automatic.
 func FateOf(c *Cluster, t *Partition, n record.NodeID) Fate {
 	goal := t.Goal()
 	switch {

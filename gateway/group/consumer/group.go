@@ -125,7 +125,7 @@ type Place struct {
 	Index int32
 }
 
-// Group is one consumer group. It is used by one goroutine.
+// Group is one consumer group. It is used by one goroutine at a time.
 type Group struct {
 	epoch, targetEpoch int32
 	assignedAt         time.Time // when the target was computed

@@ -8,7 +8,7 @@ const (
 	// maxTopics bounds the names in one member's subscription, maxRegex the bytes of a regular expression.
 	maxTopics = 10_000
 	maxRegex  = 4096
-	// maxInstructions bounds what a regular expression is compiled to, which takes time on the goroutine of all groups of a shard.
+	// maxInstructions bounds what a regular expression is compiled to, which takes time in the turn of all groups of a shard.
 	maxInstructions = 10_000
 	// fullBytes is the stored size from which on no member is added: what the members do must find room too.
 	fullBytes = 704 << 10

@@ -87,8 +87,6 @@ const lockFile = "LOCK"
 var (
 	// ErrLocked: another process has a member in the directory.
 	ErrLocked = errors.New("embedded etcd: directory in use")
-	// ErrBegun: the member did not come to serve, but the others may have heard of it. Without its directory it would be a lost one.
-	ErrBegun = errors.New("embedded etcd: begun")
 	// ErrReplaced: the directory is an earlier one, of a member that was replaced meanwhile.
 	ErrReplaced = errors.New("embedded etcd: the member was replaced")
 )
@@ -151,7 +149,7 @@ func Start(ctx context.Context, dir string, o Options) (_ *Server, err error) {
 	if err := s.await(ctx); err != nil {
 		e.Close()
 		made()
-		return nil, fmt.Errorf("embedded etcd in %s: %w (%w)", dir, err, ErrBegun)
+		return nil, fmt.Errorf("embedded etcd in %s: %w", dir, err)
 	}
 	s.endpoint = c.ListenClientUrls[0].Scheme + "://" + e.Clients[0].Addr().String()
 	if len(o.Peers) > 1 {

@@ -207,7 +207,7 @@ func (o *Options) gaveUp(v verdict, answers []answer, cause error) error {
 	}
 	switch {
 	case len(strange) > 0:
-		return fmt.Errorf("%s was started with another --cluster, --node-id or --etcd-peers: they are the same on every member (%w)", strings.Join(strange, ", "), cause)
+		return fmt.Errorf("%s was started with another --cluster or --etcd-peers, which are the same on every member, or with a --node-id that is not the one it has there (%w)", strings.Join(strange, ", "), cause)
 	case v == waitForID && 2*lists <= len(o.Peers):
 		return fmt.Errorf("the directory of member %s was lost, and %d of %d members answer; a majority is needed to replace a lost member: start the others, "+
 			"or restore etcd from a backup (%w)", o.Name, lists, len(o.Peers), cause)

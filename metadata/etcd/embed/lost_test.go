@@ -121,6 +121,20 @@ func (c *trio) listed(at, name string) types.ID {
 
 func (c *trio) id(name string) types.ID { return c.running[name].etcd.Server.MemberID() }
 
+// leader waits until one of the members leads.
+func (c *trio) leader() *Server {
+	c.t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		for _, s := range c.running {
+			if s.etcd.Server.Leader() == s.etcd.Server.MemberID() {
+				return s
+			}
+		}
+	}
+	c.t.Fatal("no member leads")
+	return nil
+}
+
 // TestLostMember: a member whose directory is gone comes back by itself, as another one, again and again, with unchanged peers; so do all of them
 // at a restart, and an old directory of it does not.
 func TestLostMember(t *testing.T) {
@@ -148,8 +162,11 @@ func TestLostMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for c.listed("1", "3") != 5 {
-		time.Sleep(50 * time.Millisecond)
+	for deadline := time.Now().Add(time.Minute); c.listed("1", "3") != 5; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			stop()
+			t.Fatal("the others do not add the member that says that it has no directory")
+		}
 	}
 	stop()
 	c.start("3")
@@ -350,12 +367,7 @@ func TestNoMemberIsReplacedThatRuns(t *testing.T) {
 	t.Parallel()
 	c := newTrio(t)
 	c.start("1", "2")
-	var leader *Server
-	for _, s := range c.running {
-		if s.etcd.Server.Leader() == s.etcd.Server.MemberID() {
-			leader = s
-		}
-	}
+	leader := c.leader()
 	for _, name := range []string{"1", "2"} {
 		if why := leader.replace(t.Context(), name); why != "" {
 			t.Errorf("%s, which runs: %s", name, why)

@@ -44,7 +44,7 @@ func (s *Server) replace(ctx context.Context, name string) (why string) {
 		return "" // it runs, or is away
 	}
 	if !o.fits(e, name) {
-		return "it was started with another --cluster, --node-id or --etcd-peers than this one"
+		return "it was started with another --cluster or --etcd-peers than this one, or with a --node-id that is not the one it has there"
 	}
 	wants, err := types.IDFromString(e.Wants)
 	if err != nil || wants == 0 {
