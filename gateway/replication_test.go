@@ -67,6 +67,37 @@ func TestOldLeaderTruncates(t *testing.T) {
 	})
 }
 
+// TestTailBelowTheTieredEnd: a leader that is cut off has a tail of its own that ends beyond what the next leader has put in the bucket. Once it is
+// back it truncates below the bucket's end, which speaks of the leaders' log and not of its own.
+func TestTailBelowTheTieredEnd(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		id := c.topic("t", map[string]string{"segment.ms": "1000", "local.retention.ms": "-1", "local.retention.bytes": "-1"})
+		p := c.awaitLeader(id, 1)
+		c.must(p, "kept")
+		c.isolate(1, true)
+		for i := range 9 {
+			if _, err := c.produce(p, 1, fmt.Sprint("lost", i)); err != nil {
+				t.Fatalf("acks=1 without followers: %v", err)
+			}
+		}
+		c.nodes[1].kv.SetFaults(memory.Faults{Outage: true}) // its lease ends too
+		next := c.awaitLeader(id, 2, 3)
+		want := []string{"kept"}
+		for i := range 4 {
+			want = append(want, fmt.Sprint("new", i))
+			c.must(next, want[len(want)-1])
+		}
+		c.await("the log to be in the bucket", func() bool { return next.Marks().TieredEnd == 5 })
+		c.nodes[1].kv.SetFaults(memory.Faults{})
+		c.isolate(1, false)
+		c.awaitISR(2, id, 1, 2, 3)
+		c.awaitHeld(id, want, 1, 2, 3)
+		if c.nodes[1].log.Count("replica truncated") == 0 {
+			t.Error("the old leader's tail was never truncated: the test tests nothing")
+		}
+	})
+}
+
 // TestToldAfterDivergence: a reader that is told where its log and the leader's part drops the rest of that answer, so the session tells the
 // high watermark again. The follower of an idle partition would else stay behind by a record for good (S9).
 func TestToldAfterDivergence(t *testing.T) {
