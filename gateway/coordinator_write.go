@@ -14,8 +14,12 @@ import (
 	"github.com/varve/varve/record"
 )
 
-// errOffsetTooLarge: the metadata strings of a topic's committed offsets do not fit into one value.
-var errOffsetTooLarge = errors.New("metadata of committed offsets too large together")
+var (
+	// errOffsetTooLarge: the metadata strings of a topic's committed offsets do not fit into one value.
+	errOffsetTooLarge = errors.New("metadata of committed offsets too large together")
+	// errNotExpired: a group has offsets that its expiry did not know of. Nobody hears it.
+	errNotExpired = errors.New("the group has offsets")
+)
 
 // offsetChange is one wish to change a group's offsets: a commit, a deletion, or what expiry found. It may take several
 // transactions when it is large.
@@ -234,7 +238,7 @@ func (sh *shard) gatherChanges(p *batchPart, room groupRoom) (left bool) {
 	used := 0
 	for len(e.changes) > 0 {
 		c := e.changes[0]
-		if err := e.allows(c); err != nil {
+		if err := e.stillAllows(p, c); err != nil {
 			sh.drop(e, p, c, err)
 			continue
 		}
@@ -325,6 +329,28 @@ func (c *offsetChange) places(each func(consumer.Place) bool) {
 			}
 		}
 	}
+}
+
+// stillAllows checks a change that is to be written. A group that has expired is deleted only if it has no offsets then: one that was committed
+// since it was looked at, or that a transaction has committed, stays.
+func (e *groupEntry) stillAllows(p *batchPart, c *offsetChange) error {
+	if c.wholeGroup && c.expiry && e.hasOffsets(p) {
+		return errNotExpired
+	}
+	return e.allows(c)
+}
+
+// hasOffsets tells whether the batch leaves the group any offset.
+func (e *groupEntry) hasOffsets(p *batchPart) bool {
+	if slices.ContainsFunc(p.chunks, func(c batchChunk) bool { return len(c.list) > 0 }) {
+		return true
+	}
+	for id := range e.chunks {
+		if len(e.current(p, id)) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // allows checks a change against the group as it is now (Q1).
@@ -493,7 +519,7 @@ func (sh *shard) sweep(now time.Time) {
 			sh.change(e, &offsetChange{edits: edits, expiry: true, reply: func(error) {}})
 		}
 		if !kept && e.unused() && !e.unsaved() && (e.rev != 0 || len(e.chunks) > 0) {
-			sh.change(e, &offsetChange{wholeGroup: true, reply: func(error) {}})
+			sh.change(e, &offsetChange{wholeGroup: true, expiry: true, reply: func(error) {}})
 		}
 	}
 }

@@ -410,6 +410,31 @@ func TestOffsetExpiry(t *testing.T) {
 	})
 }
 
+// TestExpiryBesideACommit: a group without members and offsets is to be deleted just as somebody commits an offset. The offset stays.
+func TestExpiryBesideACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1"}}).coordinating()
+		n.topic("t", 1, nil)
+		c := n.dial()
+		c.member("g", time.Minute).leave()
+		synctest.Wait() // until that is stored
+		sh, err := n.server.groups.find("g")
+		check(t, err)
+		release, req := n.holdWrites(), commitOf("g", 5)
+		committing := c.send(pipedCommit, req)
+		synctest.Wait()
+		check(t, sh.call(sh.sweep)) // the commit is on its way
+		release()
+		if code := commitCode(c.receive(committing, req)); code != codeNone {
+			t.Fatalf("the commit: %d", code)
+		}
+		synctest.Wait()
+		if got := fetchedOffset(c.do(pipedFetch, fetchOf("g"))); got != 5 {
+			t.Errorf("offset %d", got)
+		}
+	})
+}
+
 // TestLargeCommit: what is larger than one transaction is written and deleted in several, and metadata that does not fit is refused.
 func TestLargeCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -130,6 +130,30 @@ func TestOrderOfOffsetsEndedWhileLoading(t *testing.T) {
 	})
 }
 
+// TestExpiryBesideATransaction: a group without members and offsets is to be deleted when a transaction has committed an offset of which its
+// coordinator does not know yet. The offset stays.
+func TestExpiryBesideATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}}).coordinating()
+		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f.prepare()
+		n.dial().member("g", time.Minute).leave()
+		f.begin("new", txn.Bumping)
+		f.must("pend", f.commitOffset(txnCommitAdds, "g", nil))
+		f.must("end", f.end(endTxnBumps, true, nil).ErrorCode)
+		if got := f.committed("g"); got != "=7" {
+			t.Fatalf("the offset is %s", got)
+		}
+		sh, err := n.server.groups.find("g")
+		check(t, err)
+		check(t, sh.call(sh.sweep))
+		time.Sleep(time.Second)
+		if got := f.committed("g"); got != "=7" {
+			t.Errorf("then the offset is %s", got)
+		}
+	})
+}
+
 // story plays one of them with a group and producers of its own.
 func (f *txnFixture) story(text string) {
 	f.t.Helper()
