@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/varve/varve/gateway/group"
+	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/record"
 )
 
@@ -36,7 +37,9 @@ func (s *Server) deleteGroup(ctx context.Context, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, groupWait)
 	defer cancel()
+	var asked metadata.UnixMillis
 	answer, err := ask(ctx, sh, func(_ time.Time, reply func(error)) {
+		asked = sh.stamped
 		e := sh.groups[id]
 		switch {
 		case e == nil:
@@ -47,16 +50,25 @@ func (s *Server) deleteGroup(ctx context.Context, id string) error {
 			sh.change(e, &offsetChange{wholeGroup: true, reply: reply})
 		}
 	})
-	return sh.deletePending(ctx, id, nil, errors.Join(err, answer))
+	return sh.deletePending(ctx, &pendingDeletion{group: id, until: asked}, errors.Join(err, answer))
+}
+
+// pendingDeletion is what is to be deleted of what transactions would commit for a group.
+type pendingDeletion struct {
+	group      string
+	partitions map[record.TopicID][]int32 // nil: all
+	// until is the newest time that an offset was written with when the deletion was asked for. What comes after it may be of who has joined
+	// since.
+	until metadata.UnixMillis
 }
 
 // deletePending deletes what open transactions would commit for a group as well, which Kafka does, unless the deletion of what is committed
 // was refused. It gives the outcome of both: a group of which nothing is known but that is one.
-func (sh *shard) deletePending(ctx context.Context, id string, partitions map[record.TopicID][]int32, outcome error) error {
+func (sh *shard) deletePending(ctx context.Context, d *pendingDeletion, outcome error) error {
 	if outcome != nil && !errors.Is(outcome, group.ErrNotFound) {
 		return outcome
 	}
-	found, err := sh.c.s.meta.DropPending(ctx, sh.co, id, partitions)
+	found, err := sh.c.s.meta.DropPending(ctx, sh.co, d.group, d.partitions, d.until)
 	switch {
 	case err != nil:
 		return err

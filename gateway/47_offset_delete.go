@@ -84,7 +84,9 @@ func (s *Server) deleteOffsets(ctx context.Context, id string, wanted []offsetDe
 		refused map[string]bool
 		err     error
 	}
+	d := &pendingDeletion{group: id, partitions: map[record.TopicID][]int32{}}
 	answer, err := ask(ctx, sh, func(now time.Time, reply func(result)) {
+		d.until = sh.stamped
 		e := sh.groups[id]
 		if e == nil {
 			reply(result{err: group.ErrNotFound})
@@ -98,12 +100,12 @@ func (s *Server) deleteOffsets(ctx context.Context, id string, wanted []offsetDe
 		reads, known := sh.subscribed(e, now)
 		refused := map[string]bool{}
 		var edits []chunkEdit
-		for _, d := range wanted {
-			if active && (!known || reads(d.topic)) {
-				refused[d.topic] = true
+		for _, w := range wanted {
+			if active && (!known || reads(w.topic)) {
+				refused[w.topic] = true
 				continue
 			}
-			edits = append(edits, d.edits...)
+			edits = append(edits, w.edits...)
 		}
 		if len(edits) == 0 {
 			reply(result{refused: refused})
@@ -111,11 +113,10 @@ func (s *Server) deleteOffsets(ctx context.Context, id string, wanted []offsetDe
 		}
 		sh.change(e, &offsetChange{edits: edits, reply: func(err error) { reply(result{refused, err}) }})
 	})
-	pending := map[record.TopicID][]int32{}
-	for _, d := range wanted {
-		if !answer.refused[d.topic] {
-			pending[d.id] = append(pending[d.id], d.partitions...)
+	for _, w := range wanted {
+		if !answer.refused[w.topic] {
+			d.partitions[w.id] = append(d.partitions[w.id], w.partitions...)
 		}
 	}
-	return answer.refused, sh.deletePending(ctx, id, pending, errors.Join(err, answer.err))
+	return answer.refused, sh.deletePending(ctx, d, errors.Join(err, answer.err))
 }

@@ -154,6 +154,61 @@ func TestExpiryBesideATransaction(t *testing.T) {
 	})
 }
 
+// TestDeletedGroupJoined: who joins a group that is deleted, once nobody is in it any more, and has a transaction commit offsets before the
+// deletion is through keeps them. What a transaction had pending before goes.
+func TestDeletedGroupJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}}).coordinating()
+		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f.prepare()
+		check(t, codeError(commitCode(f.do(f.c, pipedCommit, commitOf("g", 5)))))
+		f.begin("new", txn.Bumping)
+		f.must("pend", f.commitOffset(txnCommitAdds, "g", nil))
+		before, who := f.id, f.who
+
+		reached, joined := make(chan struct{}), make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(joined) })
+		defer goOn() // a test that fails ends
+		deleted := false
+		var once sync.Once
+		n.kv.SetFaults(memory.Faults{Txn: func(t metadata.Txn) memory.Outcome {
+			for _, op := range t.Then {
+				deleted = deleted || op.Kind == metadata.OpDelete && strings.Contains(op.Key, "/goff/")
+				if deleted && op.Kind == metadata.OpGet && strings.HasSuffix(op.Key, "/gpend/0/g/") {
+					once.Do(func() {
+						close(reached)
+						<-joined
+					})
+				}
+			}
+			return memory.Outcome{}
+		}})
+		r := kmsg.NewPtrDeleteGroupsRequest()
+		r.Groups = []string{"g"}
+		deleter := n.dial()
+		deletion := deleter.send(2, r)
+		<-reached
+		m := n.dial().member("g", time.Minute)
+		f.begin("new", txn.Bumping)
+		f.must("pend of the member", f.commitOffset(txnCommitAdds, "g", func(r *kmsg.TxnOffsetCommitRequest) {
+			r.MemberID, r.Generation, r.Topics[0].Partitions[0].Offset = m.id, int32(m.generation), 20
+		}))
+		goOn()
+		f.must("deletion", deleter.receive(deletion, r).(*kmsg.DeleteGroupsResponse).Groups[0].ErrorCode)
+		f.must("end", f.end(endTxnBumps, true, nil).ErrorCode)
+		if got := f.committed("g"); got != "=20" {
+			t.Errorf("the offset is %s", got)
+		}
+		list, err := n.server.readPending(context.Background(), "g")
+		check(t, err)
+		for i := range list {
+			if list[i].Producer == who.ID {
+				t.Errorf("what transaction %s had pending is still there", before)
+			}
+		}
+	})
+}
+
 // story plays one of them with a group and producers of its own.
 func (f *txnFixture) story(text string) {
 	f.t.Helper()

@@ -114,9 +114,9 @@ func (s *Store) PendingGroups(ctx context.Context, co Coordination) (groups []st
 	return groups, newest, nil
 }
 
-// DropPending takes away what transactions would commit for a group of the coordinator's: of these partitions, or everything for nil. found
-// tells whether there was anything. ErrFenced: the shard is another's.
-func (s *Store) DropPending(ctx context.Context, co Coordination, group string, partitions map[record.TopicID][]int32) (found bool, err error) {
+// DropPending takes away what transactions would commit for a group of the coordinator's: of these partitions, or everything for nil. What was
+// written after until stays. found tells whether there was anything to take. ErrFenced: the shard is another's.
+func (s *Store) DropPending(ctx context.Context, co Coordination, group string, partitions map[record.TopicID][]int32, until UnixMillis) (found bool, err error) {
 	for tries := 0; ; tries++ {
 		list, err := s.ReadPending(ctx, co, group)
 		if err != nil {
@@ -124,7 +124,7 @@ func (s *Store) DropPending(ctx context.Context, co Coordination, group string, 
 		}
 		again := false
 		for i := range list {
-			rest, drops := list[i].without(partitions)
+			rest, drops := list[i].without(partitions, until)
 			if !drops {
 				continue
 			}
@@ -151,13 +151,12 @@ func (s *Store) DropPending(ctx context.Context, co Coordination, group string, 
 	}
 }
 
-// without is what is left of the pending offsets without those of some partitions, or nothing for nil.
-func (p *PendingOffsets) without(partitions map[record.TopicID][]int32) (rest []TopicOffsets, drops bool) {
-	if partitions == nil {
-		return nil, true
-	}
+// without is what is left of the pending offsets without those of some partitions, or of all for nil, that were written until then.
+func (p *PendingOffsets) without(partitions map[record.TopicID][]int32, until UnixMillis) (rest []TopicOffsets, drops bool) {
 	for _, t := range p.Topics {
-		list := slices.DeleteFunc(slices.Clone(t.List), func(o CommittedOffset) bool { return slices.Contains(partitions[t.Topic], o.Partition) })
+		list := slices.DeleteFunc(slices.Clone(t.List), func(o CommittedOffset) bool {
+			return o.Committed <= until && (partitions == nil || slices.Contains(partitions[t.Topic], o.Partition))
+		})
 		drops = drops || len(list) < len(t.List)
 		if len(list) > 0 {
 			rest = append(rest, TopicOffsets{Topic: t.Topic, List: list})

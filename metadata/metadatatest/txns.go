@@ -184,7 +184,7 @@ func pended(list ...metadata.CommittedOffset) []metadata.CommittedOffset {
 	return list
 }
 
-// testDropPending: what is pending for a group goes, of some partitions or altogether, of every producer.
+// testDropPending: what is pending for a group goes, of some partitions or altogether, of every producer, but for what came later.
 func testDropPending(t *testing.T, h Harness) {
 	n, ctx := startTxnNode(t, h, "t", "g"), testContext(t)
 	one, two := record.TopicID{1}, record.TopicID{2}
@@ -198,18 +198,22 @@ func testDropPending(t *testing.T, h Harness) {
 	}
 	pend(7, metadata.TopicOffsets{Topic: one, List: pended(committed(0, 1), committed(1, 1))}, metadata.TopicOffsets{Topic: two, List: pended(committed(0, 1))})
 	pend(8, metadata.TopicOffsets{Topic: one, List: pended(committed(1, 2))})
+	then := pended(committed(0, 1))[0].Committed
 	for _, step := range []struct {
 		partitions map[record.TopicID][]int32
+		until      metadata.UnixMillis
 		found      bool
 		left       string
 	}{
-		{map[record.TopicID][]int32{}, false, "7:1/0 7:1/1 7:2/0 8:1/1 "},
-		{map[record.TopicID][]int32{one: {1, 2}, {3}: {0}}, true, "7:1/0 7:2/0 "},
-		{map[record.TopicID][]int32{one: {1}}, false, "7:1/0 7:2/0 "},
-		{nil, true, ""},
-		{nil, false, ""},
+		{map[record.TopicID][]int32{}, then, false, "7:1/0 7:1/1 7:2/0 8:1/1 "},
+		{nil, then - 1, false, "7:1/0 7:1/1 7:2/0 8:1/1 "},
+		{map[record.TopicID][]int32{one: {1, 2}, {3}: {0}}, then - 1, false, "7:1/0 7:1/1 7:2/0 8:1/1 "},
+		{map[record.TopicID][]int32{one: {1, 2}, {3}: {0}}, then, true, "7:1/0 7:2/0 "},
+		{map[record.TopicID][]int32{one: {1}}, then, false, "7:1/0 7:2/0 "},
+		{nil, then, true, ""},
+		{nil, then, false, ""},
 	} {
-		found, err := n.DropPending(ctx, n.group, "g", step.partitions)
+		found, err := n.DropPending(ctx, n.group, "g", step.partitions, step.until)
 		left := ""
 		for _, p := range n.pending() {
 			for _, of := range p.Topics {
@@ -225,7 +229,7 @@ func testDropPending(t *testing.T, h Harness) {
 	if err := n.ReleaseShard(ctx, n.group); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.DropPending(ctx, n.group, "g", nil); !errors.Is(err, metadata.ErrFenced) {
+	if _, err := n.DropPending(ctx, n.group, "g", nil, then); !errors.Is(err, metadata.ErrFenced) {
 		t.Errorf("without the shard: %v", err)
 	}
 }
