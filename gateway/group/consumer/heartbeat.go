@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/varve/varve/gateway/group"
+	"github.com/varve/varve/record"
 )
 
 // Heartbeat is what a member says. What is nil, or negative for the timeout, is as it was.
@@ -278,8 +279,9 @@ func (g *Group) leave(now time.Time, r *Heartbeat) (Answer, error) {
 	return a, nil
 }
 
-// MayCommit checks a commit. each calls its argument for every partition until that says no; it is asked only of a member that commits
-// with an epoch it had before, which is good for what it had then and still has.
+// MayCommit checks a commit. each calls its argument for every partition until that says no. It is asked of a member that commits with an epoch
+// it had before, which is good for what it had then and still has, and of one of the classic protocol: one that was removed and has joined again
+// may think, until it is told what it has, that it still has what others have by now, or had.
 func (g *Group) MayCommit(w group.Committer, each func(func(Place) bool)) error {
 	said := int32(w.Generation) // the request has one field for both
 	if said < 0 && len(g.members) == 0 {
@@ -291,13 +293,18 @@ func (g *Group) MayCommit(w group.Committer, each func(func(Place) bool)) error 
 		return group.ErrUnknownMember
 	case m.classic == nil && w.OldVersion:
 		return ErrOldVersion
-	case said == m.epoch:
+	case said == m.epoch && m.classic == nil:
 		return nil
 	case said > m.epoch:
 		return m.stale(said)
 	}
 	ok := true
 	each(func(p Place) bool {
+		if said == m.epoch {
+			o := g.owners[p]
+			ok = o == m || o == nil && !g.gives(p.Topic)
+			return ok
+		}
 		epoch, there := m.assigned.epoch(p.Topic, p.Index)
 		if !there {
 			epoch, there = m.giving.epoch(p.Topic, p.Index)
@@ -309,6 +316,11 @@ func (g *Group) MayCommit(w group.Committer, each func(func(Place) bool)) error 
 		return m.stale(said)
 	}
 	return nil
+}
+
+// gives tells whether a member is to have partitions of a topic.
+func (g *Group) gives(topic record.TopicID) bool {
+	return slices.ContainsFunc(g.members, func(m *member) bool { return len(m.target[topic]) > 0 })
 }
 
 // MayFetch checks who reads offsets. Who says nothing of itself is no member and may.
