@@ -191,6 +191,41 @@ func TestConsumerGroupExpiry(t *testing.T) {
 	})
 }
 
+// TestEmptyConsumerGroupExpiry: the offsets of a consumer group that has had nothing to commit for longer than the retention stay for that long once it is
+// empty, also with another coordinator.
+func TestEmptyConsumerGroupExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: quick("offsets.topic.num.partitions", "1", "offsets.retention.minutes", "10", "offsets.retention.check.interval.ms", "60000")}).coordinating()
+		topic := n.topic("t", 1, nil)
+		m := &voice{t: t, group: "g", id: "m", topics: []string{"t"}}
+		m.must(n, false)
+		edits := []chunkEdit{{id: metadata.ChunkOf(topic.ID, 0), set: []metadata.CommittedOffset{{Offset: 3}}}}
+		check(t, n.server.commitOffsets(context.Background(), "g", group.Committer{MemberID: m.id, Generation: group.Generation(m.epoch)}, edits))
+		for began := time.Now(); time.Since(began) < 15*time.Minute; time.Sleep(2 * time.Second) {
+			m.must(n, false)
+		}
+		m.epoch = consumer.LeaveEpoch
+		m.must(n, false)
+		offset := func() int64 { return fetchedOffset(n.dial().do(pipedFetch, fetchOf("g"))) }
+		time.Sleep(5 * time.Minute)
+		before, err := n.server.groups.find("g")
+		check(t, err)
+		n.loseShard("g")
+		n.await("another coordinator", func() bool { sh, err := n.server.groups.find("g"); return err == nil && sh != before })
+		if got := offset(); got != 3 {
+			t.Errorf("5 minutes after the last member left: offset %d", got)
+		}
+		time.Sleep(4 * time.Minute)
+		if got := offset(); got != 3 {
+			t.Errorf("9 minutes after the last member left: offset %d", got)
+		}
+		time.Sleep(3 * time.Minute)
+		if got := offset(); got != -1 || len(reload(t, n).groups) > 0 {
+			t.Errorf("12 minutes after the last member left: offset %d", got)
+		}
+	})
+}
+
 // TestConsumerGroupTooLarge: a group that cannot be stored answers nobody as if it were, until it is small enough again.
 func TestConsumerGroupTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

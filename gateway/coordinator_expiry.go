@@ -40,14 +40,19 @@ func (sh *shard) subscribed(e *groupEntry, now time.Time) (reads func(topic stri
 	return func(topic string) bool { return topics[topic] }, true
 }
 
-// expired tells whether a committed offset's time is over (Kafka's rules, KIP-211). In a consumer group it is counted from the commit, once
-// nobody reads the topic. t is nil for a topic that is gone, reads for a group of which it is not known what it reads.
+// expired tells whether a committed offset's time is over (Kafka's rules, KIP-211): it is counted from when the group became empty, and from the
+// commit where others of its members do not read the topic, or it never had any. In an empty consumer group Kafka counts from the commit, so that
+// those of a group that had nothing to read for long are gone with its last member, if only to be started anew. t is nil for a topic that is gone, reads for a group of which it is not known what it reads.
 func (e *groupEntry) expired(now time.Time, o *metadata.CommittedOffset, t *metadata.Topic, reads func(string) bool, retention time.Duration) bool {
 	since := o.Committed.Time()
 	unread := reads != nil && t != nil && !reads(t.Name)
 	switch {
 	case e.c != nil && !unread:
 		return false
+	case e.c != nil && e.c.Empty():
+		if empty := e.c.Since(); empty.After(since) {
+			since = empty
+		}
 	case e.c != nil, e.g.ProtocolType() == "": // a consumer group, or clients that only commit here
 	case e.g.State() == group.Empty:
 		since = e.g.Since()

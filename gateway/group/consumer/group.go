@@ -172,6 +172,9 @@ func (g *Group) Epoch() int32 { return g.epoch }
 // Empty tells that the group has no members. Unlike State it looks at none.
 func (g *Group) Empty() bool { return len(g.members) == 0 }
 
+// Since is when an empty group's last member left, or the group began.
+func (g *Group) Since() time.Time { return g.since }
+
 // Dirty tells that the group differs from what Encode gave last in a way that must be stored (N5).
 func (g *Group) Dirty() bool { return g.dirty }
 
