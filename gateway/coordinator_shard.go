@@ -58,6 +58,7 @@ type shard struct {
 	// behind are groups whose offsets transactions write as well: they are read again at refreshAt.
 	behind    map[string]*behindGroup
 	refreshAt time.Time
+	deletions int // of keys of offsets, in this term
 }
 
 // groupEntry is one group as its coordinator has it.

@@ -472,6 +472,7 @@ func (sh *shard) wrote(b *groupBatch, at metadata.Revision) {
 		for _, put := range p.chunks {
 			if len(put.list) == 0 {
 				delete(e.chunks, put.id)
+				sh.deletions++
 			} else {
 				e.chunks[put.id] = &offsetChunk{rev: at, list: put.list}
 			}

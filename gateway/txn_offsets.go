@@ -247,7 +247,7 @@ func (sh *shard) reread(id string, b *behindGroup) {
 		return
 	}
 	b.reading = true
-	pended := b.pended
+	pended, deletions := b.pended, sh.deletions
 	sh.txns.spawn(func() {
 		ctx, cancel := context.WithTimeout(sh.txns.ctx, groupWait)
 		defer cancel()
@@ -258,7 +258,7 @@ func (sh *shard) reread(id string, b *behindGroup) {
 		}
 		_ = sh.call(func(now time.Time) {
 			b.reading = false
-			if err == nil && !sh.caughtUp(now, id, chunks) {
+			if err == nil && !sh.caughtUp(now, id, chunks, deletions) {
 				sh.refreshAt = now.Add(groupRetry)
 				return
 			}
@@ -274,10 +274,11 @@ func (sh *shard) reread(id string, b *behindGroup) {
 	})
 }
 
-// caughtUp takes up what was read; what this shard has written since is newer. false: changes that were decided on what was known go first.
-func (sh *shard) caughtUp(now time.Time, id string, chunks []metadata.Offsets) bool {
+// caughtUp takes up what was read; what this shard has written since is newer. false: changes that were decided on what was known go first, or
+// something was deleted since, before which the shard had made so many deletions: what was read may be that, and has no newer revision.
+func (sh *shard) caughtUp(now time.Time, id string, chunks []metadata.Offsets, deletions int) bool {
 	e := sh.entry(id, now)
-	if e.flying || len(e.changes) > 0 {
+	if e.flying || len(e.changes) > 0 || sh.deletions != deletions {
 		return false
 	}
 	for _, o := range chunks {

@@ -154,6 +154,34 @@ func TestExpiryBesideATransaction(t *testing.T) {
 	})
 }
 
+// TestDeletedWhileRead: offsets that are deleted while the coordinator reads them for a transaction's sake are gone for it too. Else it would decide
+// commits on them, all of which the store refuses.
+func TestDeletedWhileRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1"}}).coordinating()
+		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f.prepare()
+		check(t, codeError(commitCode(f.do(f.c, pipedCommit, commitOf("g", 5)))))
+		f.begin("new", txn.Bumping) // it stays open
+		f.must("pend", f.commitOffset(txnCommitAdds, "g", func(r *kmsg.TxnOffsetCommitRequest) { r.Topics[0].Partitions[0].Partition = 1 }))
+		sh, err := n.server.groups.find("g")
+		check(t, err)
+		deletions := 0
+		check(t, sh.call(func(time.Time) { deletions = sh.deletions }))
+		read, err := n.meta.ReadOffsets(context.Background(), sh.co, "g", nil)
+		check(t, err)
+		f.must("deletion", f.deleteOffsets("g", "t", 0))
+		check(t, sh.call(func(now time.Time) {
+			if len(read) != 1 || sh.caughtUp(now, "g", read, deletions) || len(sh.groups["g"].chunks) > 0 {
+				t.Errorf("%d keys read are taken up", len(read))
+			}
+		}))
+		if code := commitCode(f.do(f.c, pipedCommit, commitOf("g", 6))); code != codeNone {
+			t.Errorf("a commit after that: %d", code)
+		}
+	})
+}
+
 // TestDeletedGroupJoined: who joins a group that is deleted, once nobody is in it any more, and has a transaction commit offsets before the
 // deletion is through keeps them. What a transaction had pending before goes.
 func TestDeletedGroupJoined(t *testing.T) {
