@@ -127,7 +127,7 @@ func mayHold(img *metadata.Image, n record.NodeID) error {
 	case at < 0:
 		return refuse(codeInvalidReplicaAssignment, "broker %d is not registered", n)
 	case img.Draining(n):
-		return refuse(codeInvalidReplicaAssignment, "broker %d drains: it gets no new replicas until that is ended", n)
+		return refuse(codeInvalidReplicaAssignment, "broker %d drains: it gets no new replicas until `varve node undrain %[1]d`", n)
 	}
 	return nil
 }

@@ -254,6 +254,9 @@ func TestDrainingGetsNothing(t *testing.T) {
 		if got := c.reassign(1, reassignRequest("t", target{0, []int32{1, 2}})); !slices.Equal(got, []int16{39}) {
 			t.Errorf("moved to a node that drains: %v", got)
 		}
+		if m := r[2].ErrorMessage; m == nil || !strings.Contains(*m, "`varve node undrain 2`") {
+			t.Errorf("assigned to a node that drains: %v", m)
+		}
 		grow := kmsg.NewPtrCreatePartitionsRequest()
 		grow.TimeoutMillis = 5000
 		g := kmsg.NewCreatePartitionsRequestTopic()

@@ -109,9 +109,8 @@ func (e *ErrNewerVersion) Error() string {
 
 // WentBackError tells how far the store went back. It is ErrWentBack.
 type WentBackError struct {
-	From, To           Revision
-	FromEtcd, ToEtcd   uint64
-	DifferentEtcdKnown bool
+	From, To         Revision
+	FromEtcd, ToEtcd uint64
 }
 
 func (e *WentBackError) Error() string {

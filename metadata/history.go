@@ -72,8 +72,13 @@ func (s *Store) observe(ctx context.Context, a Header, floor Revision) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	s.log.Warn("metadata: etcd answered with an older revision than it had, asking again",
-		"revision", a.Revision, "seen", floor, "grace", s.opts.WentBackGrace)
+	if p := s.history.problem(a, floor); p.FromEtcd != p.ToEtcd {
+		s.log.Warn("metadata: another etcd cluster answered than before, asking again",
+			"etcd", fmt.Sprintf("%x", p.ToEtcd), "was", fmt.Sprintf("%x", p.FromEtcd), "revision", a.Revision, "seen", floor, "grace", s.opts.WentBackGrace)
+	} else {
+		s.log.Warn("metadata: etcd answered with an older revision than it had, asking again",
+			"revision", a.Revision, "seen", floor, "grace", s.opts.WentBackGrace)
+	}
 	until := time.Now().Add(s.opts.WentBackGrace)
 	last := a
 	for {

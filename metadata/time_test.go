@@ -3,8 +3,10 @@
 package metadata_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -231,6 +233,27 @@ func TestWentBack(t *testing.T) {
 		}
 		if !errors.Is(n.Err(), metadata.ErrWentBack) {
 			t.Errorf("stopped by %v", n.Err())
+		}
+	})
+}
+
+// TestAnotherStoreIsNamed: answers of another store, which need not lie further back, are not called old.
+func TestAnotherStoreIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memory.New()
+		var said bytes.Buffer
+		s, err := metadata.Open(t.Context(), server.Client(), metadata.Options{NodeID: 1, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := server.ClusterID()
+		server.Restore(server.Snapshot(), was+1)
+		if err := s.Run(t.Context()); !errors.Is(err, metadata.ErrWentBack) {
+			t.Errorf("ended by %v", err)
+		}
+		want := fmt.Sprintf("another etcd cluster answered than before, asking again\" etcd=%x was=%x", was+1, was)
+		if !strings.Contains(said.String(), want) || strings.Contains(said.String(), "older revision") {
+			t.Errorf("want %q in:\n%s", want, said.String())
 		}
 	})
 }

@@ -33,6 +33,8 @@ type Nodes struct {
 	Nodes []NodeState `json:"nodes"` // by id
 	// Takers are the nodes that take replicas and leaders: those that are registered and do not drain. Null: not told.
 	Takers []int32 `json:"takers"`
+	// Unsure is what makes the answer doubtful: the node that gives it has no registration, or is not sure of its lease. Empty: nothing.
+	Unsure string `json:"unsure,omitempty"`
 }
 
 func (s *Server) nodes(w http.ResponseWriter, r *http.Request) {

@@ -44,6 +44,8 @@ var hints = map[*kerr.Error]string{
 	kerr.SaslAuthenticationFailed:     "check --sasl-mechanism, --sasl-user and the password",
 	kerr.NotEnoughReplicas:            "too few replicas are in sync (min.insync.replicas): `varve topic describe TOPIC` shows them",
 	kerr.NotEnoughReplicasAfterAppend: "too few replicas are in sync (min.insync.replicas): `varve topic describe TOPIC` shows them",
+	kerr.NotLeaderForPartition:        "the leader is changing or cut off: `varve why TOPIC` says what it waits for, then retry",
+	kerr.LeaderNotAvailable:           "nobody leads it right now: `varve why TOPIC` says what it waits for, then retry",
 	kerr.OffsetOutOfRange:             "`varve offsets TOPIC` shows the range",
 	kerr.MessageTooLarge:              "raise max.message.bytes of the topic or send less per batch",
 	kerr.KafkaStorageError:            "the node cannot use its disk or the bucket right now: see its log and /readyz, then retry",

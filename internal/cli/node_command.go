@@ -36,6 +36,9 @@ func newNodeListCommand(s *streams) *cobra.Command {
 		if err := api.call(cmd.Context(), http.MethodGet, "/v1/nodes", nil, &n); err != nil {
 			return err
 		}
+		if n.Unsure != "" {
+			fmt.Fprintf(s.err, "%s: this is what it knew last; its log says whether etcd is away\n", n.Unsure)
+		}
 		return out.show(s.out, n, nodeTable(n.Nodes...))
 	}
 	return cmd

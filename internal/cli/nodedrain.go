@@ -55,6 +55,9 @@ func (o opsNode) Nodes(context.Context) (ops.Nodes, error) {
 		out.Nodes = append(out.Nodes, *s)
 	}
 	slices.SortFunc(out.Nodes, func(a, b ops.NodeState) int { return cmp.Compare(a.ID, b.ID) })
+	if o.n.broker != nil && !o.n.broker.MayServe() { // as long as etcd is away nobody is seen to go
+		out.Unsure = fmt.Sprintf("node %d is not registered, or not sure of its lease", o.n.options.nodeID)
+	}
 	return out, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/varve/varve/broker"
 	"github.com/varve/varve/metadata"
 	"github.com/varve/varve/metadata/controller"
 	"github.com/varve/varve/metadata/memory"
@@ -97,6 +98,10 @@ func TestStaying(t *testing.T) {
 		}
 	}
 
+	alone := &node{meta: meta, broker: &broker.Broker{}, options: &nodeOptions{nodeID: 5}}
+	if n, err := (opsNode{alone}).Nodes(ctx); err != nil || n.Unsure != "node 5 is not registered, or not sure of its lease" {
+		t.Errorf("asked of a node without a registration: %v %+v", err, n)
+	}
 	why("three", 0)
 	at(meta.Drain(ctx, 2))
 	if n, two := of(2); two.Staying != 2 || !slices.Equal(two.StayingIn, []string{"three"}) || !slices.Equal(n.Takers, []int32{1, 3}) {

@@ -24,6 +24,7 @@ type manifestNode struct {
 	upgrades []int
 	looks    int // at the nodes
 	drained  string
+	unsure   string
 	why      ops.Why
 }
 
@@ -39,7 +40,7 @@ func (n *manifestNode) Nodes(context.Context) (ops.Nodes, error) {
 			three.Leaving, three.Replicas = max(0, 15-n.looks), max(1, 16-n.looks)
 		}
 	}
-	return ops.Nodes{Nodes: []ops.NodeState{{ID: 1, Registered: true, Leaders: 5, Replicas: 9}, three, {ID: 4, Draining: true, Replicas: 2}}}, nil
+	return ops.Nodes{Nodes: []ops.NodeState{{ID: 1, Registered: true, Leaders: 5, Replicas: 9}, three, {ID: 4, Draining: true, Replicas: 2}}, Unsure: n.unsure}, nil
 }
 
 func (n *manifestNode) DrainNode(ctx context.Context, node int32, on bool) (ops.Nodes, error) {
@@ -165,6 +166,11 @@ func TestNodes(t *testing.T) {
 	if code != 0 || errs != "" || len(rows) != 4 || !strings.Contains(rows[3], "away, draining") || !strings.Contains(rows[2], "44") {
 		t.Errorf("list: %d %q\n%s", code, errs, out)
 	}
+	node.unsure = "node 1 is not registered"
+	if code, again, errs := runCLI(t, "", "node", "list", "--http", at); code != 0 || again != out || !strings.HasPrefix(errs, node.unsure+": this is what it knew last") {
+		t.Errorf("list of a node that may know old things: %d %q\n%s", code, errs, again)
+	}
+	node.unsure = ""
 	run := func(args ...string) (int, string, string) {
 		return runCLI(t, "", append([]string{"node"}, append(args, "--http", at, "-o", "json")...)...)
 	}

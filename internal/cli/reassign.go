@@ -53,8 +53,8 @@ func readReassignment(path string, in io.Reader) (*reassignment, error) {
 	if err := json.NewDecoder(io.LimitReader(in, maxReassignmentBytes)).Decode(&r); err != nil {
 		return nil, usagef("--file %s is not a reassignment (%s); write {\"version\":1,\"partitions\":[{\"topic\":…,\"partition\":…,\"replicas\":[…]}]}", path, err)
 	}
-	if r.Version != 1 || len(r.Partitions) == 0 {
-		return nil, usagef("--file %s: version %d with %d partitions; it must be version 1 with at least one", path, r.Version, len(r.Partitions))
+	if r.Version != 1 || r.Partitions == nil {
+		return nil, usagef("--file %s: version %d with %d partitions; it must be version 1 with a list of partitions", path, r.Version, len(r.Partitions))
 	}
 	for _, p := range r.Partitions {
 		if p.Topic == "" || len(p.Replicas) == 0 {
@@ -83,6 +83,9 @@ func newReassignApplyCommand(s *streams) *cobra.Command {
 		r, err := readReassignment(file, s.in)
 		if err != nil {
 			return err
+		}
+		if len(r.Partitions) == 0 { // the plan found every partition where it should be
+			return out.show(s.out, []elected{}, &table{rows: [][]string{{"nothing to move"}}})
 		}
 		return sendReassignment(cmd, s, conn, *out, r, keep, "begun")
 	}

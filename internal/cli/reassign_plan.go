@@ -27,7 +27,8 @@ func newReassignPlanCommand(s *streams) *cobra.Command {
 		Use:   "plan TOPIC...",
 		Short: "Propose where replicas should be, for `varve reassign apply`",
 		Long: "With --nodes the replicas are spread over those nodes anew; with --replication-factor alone replicas are added, or the last ones taken\n" +
-			"away, and the others stay where they are. Racks are kept apart as far as there are racks. Nothing is changed.",
+			"away, and the others stay where they are. Racks are kept apart as far as there are racks. A node that drains is proposed like any\n" +
+			"other, and `apply` is refused there: leave it out with --nodes. Nothing is changed.",
 		Example: "  varve reassign plan logs --replication-factor 3 -o json | varve reassign apply --file -",
 		Args:    someArgs("TOPIC"),
 	}

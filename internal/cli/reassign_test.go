@@ -47,6 +47,14 @@ func TestReassignOneNode(t *testing.T) {
 		}
 	}
 	apply := func(text string) (int, string, string) { return run(text, "reassign", "apply", "--file", "-") }
+	if code, out, errs := apply(out); code != 0 || out != "nothing to move\n" {
+		t.Errorf("apply of a plan without moves: %d %q %q", code, out, errs)
+	}
+	for _, text := range []string{`{"version":1}`, `{"version":2,"partitions":[]}`} {
+		if code, _, errs := apply(text); code != exitUsage || !strings.Contains(errs, "version 1 with a list of partitions") {
+			t.Errorf("apply of %s: %d %q", text, code, errs)
+		}
+	}
 	if code, out, errs := apply(`{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[1],"log_dirs":["any"]}]}`); code != 0 || !strings.Contains(out, "begun") {
 		t.Errorf("apply: %d %q %q", code, out, errs)
 	}

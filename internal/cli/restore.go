@@ -45,7 +45,7 @@ func newRestoreCommand(s *streams) *cobra.Command {
 			"uploaded since, who holds the newest log, leader epochs. With --apply it does that and raises the cluster's generation; then the\n" +
 			"nodes start. It deletes no object. Committed group offsets stay as the backup has them.\n\n" +
 			"Data directories on other machines are read there with --write-report, and the file is given with --report.",
-		Example: "varve restore --reconcile --etcd http://127.0.0.1:2379 --bucket s3://logs/varve --data /var/lib/varve --report node2.json --report node3.json",
+		Example: "  varve restore --reconcile --etcd http://127.0.0.1:2379 --bucket s3://logs/varve --data /var/lib/varve --report node2.json --report node3.json",
 		Args:    exactArgs(),
 	}
 	f := cmd.Flags()
