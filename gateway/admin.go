@@ -157,7 +157,7 @@ func adminDeadline(ctx context.Context, millis int32) (context.Context, context.
 	return context.WithTimeout(ctx, min(max(d, minAdminWait), maxAdminWait))
 }
 
-// settle waits until this node's image shows a change, so that a client that asks the same node next sees it. The change is
+// settle waits until this node's image shows a change, so that a client that asks the same node next sees it, and is charged by it. The change is
 // made already: when the image does not come in time, the answer is still yes.
 func (s *Server) settle(ctx context.Context, rev metadata.Revision) {
 	ctx, cancel := context.WithTimeout(ctx, settleWait)
@@ -165,6 +165,7 @@ func (s *Server) settle(ctx context.Context, rev metadata.Revision) {
 	if err := s.meta.WaitFor(ctx, rev); err != nil && ctx.Err() == nil {
 		s.log.Warn("metadata image is late", "revision", rev, "error", err)
 	}
+	s.quotas.follow(s.meta.Image()) // who is told of images may not have been told yet
 }
 
 // partitionSpan is the partitions [First, End) of a topic.

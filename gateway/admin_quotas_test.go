@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -285,6 +286,31 @@ func TestDescribeClientQuotas(t *testing.T) {
 	x.settleQuotas()
 	ask("user, afterwards", component("user", matchExact, u))
 	x.golden("48_describe_client_quotas")
+}
+
+// TestQuotaFromTheAnswerOn: a quota holds on the node that was asked once its change is answered, though others that hear of images are slow.
+func TestQuotaFromTheAnswerOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Bool
+		release := make(chan struct{})
+		n := startNode(t, nodeOptions{opened: func(m *metadata.Store) {
+			m.Subscribe(func(_, _ *metadata.Image) {
+				if slow.Load() {
+					<-release
+				}
+			})
+		}})
+		c := n.dial()
+		synctest.Wait()
+		slow.Store(true)
+		r := c.do(1, alterQuotas(false, quotaEntry(quotaEntity("client-id", "c"), setQuota(quota.Produce.Key(), 10)))).(*kmsg.AlterClientQuotasResponse)
+		has := n.server.quotas.table().Has(quota.Produce)
+		slow.Store(false)
+		close(release)
+		if r.Entries[0].ErrorCode != 0 || !has {
+			t.Errorf("code %d, the quota holds: %t", r.Entries[0].ErrorCode, has)
+		}
+	})
 }
 
 // TestMutationQuota: a bucket of eleven seconds' worth of partitions. Versions that know the refusal are refused when it is empty,

@@ -68,6 +68,7 @@ type nodeOptions struct {
 	peers   *peers // of a cluster of several nodes
 	id      record.NodeID
 	rack    string
+	opened  func(*metadata.Store) // before anybody else hears of images
 }
 
 // peers is what the nodes of a cluster share, and what of each survives its process.
@@ -130,6 +131,9 @@ func startNode(t testing.TB, o nodeOptions) *node {
 	})
 	check(t, err)
 	n.meta = meta
+	if o.opened != nil {
+		o.opened(meta)
+	}
 	check(t, db.SetIdentity(meta.ClusterID(), int32(o.id)))
 	bucket := objstore.Store(n.store)
 	if o.retries {
