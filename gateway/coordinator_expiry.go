@@ -42,7 +42,8 @@ func (sh *shard) subscribed(e *groupEntry, now time.Time) (reads func(topic stri
 
 // expired tells whether a committed offset's time is over (Kafka's rules, KIP-211): it is counted from when the group became empty, and from the
 // commit where others of its members do not read the topic, or it never had any. In an empty consumer group Kafka counts from the commit, so that
-// those of a group that had nothing to read for long are gone with its last member, if only to be started anew. t is nil for a topic that is gone, reads for a group of which it is not known what it reads.
+// those of a group that had nothing to read for long are gone with its last member, if only to be started anew. t is nil for a topic that is
+// gone, reads for a group of which it is not known what it reads.
 func (e *groupEntry) expired(now time.Time, o *metadata.CommittedOffset, t *metadata.Topic, reads func(string) bool, retention time.Duration) bool {
 	since := o.Committed.Time()
 	unread := reads != nil && t != nil && !reads(t.Name)

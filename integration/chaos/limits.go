@@ -26,8 +26,7 @@ const (
 )
 
 const (
-	// The short form has to end within 90 s.
-	shortSeconds = 50
+	shortSeconds = 90
 	shortSeed    = 1
 	longSeconds  = 900
 )
