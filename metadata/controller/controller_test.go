@@ -137,6 +137,7 @@ func TestUncleanElection(t *testing.T) {
 			}
 			ids = append(ids, metadata.PartitionID{Topic: topic.ID})
 		}
+		two.await("both topics", time.Second, func(img *metadata.Image) bool { return img.Topic("a") != nil && img.Topic("b") != nil })
 		led, err := one.meta.TakeOver(ctx, one.session, ids)
 		if err != nil || len(led) != 2 {
 			t.Fatalf("%v, %v", led, err)
