@@ -162,7 +162,7 @@ func (d *DB) open() error {
 		}
 	}
 	d.storeID = file.storeID
-	d.files = fileSet{fs: vfs.OnDiskFull(d.fs, d.disk.outOfSpace), dir: d.dir, second: d.o.WALFailoverDir, maxSpares: maxSpareFiles, maxOpen: maxOpenFiles}
+	d.files = fileSet{fs: vfs.OnDiskFull(d.fs, d.disk.outOfSpace), dir: d.dir, second: d.o.WALFailoverDir, maxOpen: maxOpenFiles}
 	if err := d.files.list(); err != nil {
 		return openError(d.dir, err)
 	}

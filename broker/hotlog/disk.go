@@ -3,6 +3,7 @@
 package hotlog
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,16 @@ func (g *diskGuard) outOfSpace() {
 	g.mu.noSpaceAt = time.Now()
 	g.releaseLocked()
 	g.nowFull()
+}
+
+// free is the space at the last check, or more than any disk has where that is not known.
+func (g *diskGuard) free() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.unsupported {
+		return math.MaxInt64
+	}
+	return g.available.Load()
 }
 
 func (g *diskGuard) release() {

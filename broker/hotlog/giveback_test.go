@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -89,6 +90,54 @@ func TestFullDiskSpares(t *testing.T) {
 		}
 		return d.disk.full.Load() && !spares()
 	})
+}
+
+// TestSparesFollowTheLoad: dead files are kept to be written over while as many are begun, and go soon after; of a disk with little space
+// they take little.
+func TestSparesFollowTheLoad(t *testing.T) {
+	const files = 24
+	for name, c := range map[string]struct {
+		fs        vfs.FS
+		low, high int64 // spares right after the files died
+	}{
+		"any space":    {vfs.NewMem(), files - 4, files},
+		"little space": {&smallDisk{vfs.NewMem(), 64 << 20}, minSpareFiles, 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := small(c.fs)
+				o.fileBytes = 1 << 20
+				d := mustOpen(t, "data", o)
+				defer d.Close()
+				spares := func() int64 { _, bytes := d.files.usage(); return bytes / o.fileBytes }
+				w := newWatch()
+				l := mustLog(t, d, 1, w)
+				fill := func(n record.Offset) {
+					from := l.AppendedEnd()
+					for end := from; end < from+n*8; end++ {
+						check(t, l.Append(makeBatch(end, 0, 1, 127<<10, 1), -1, nil))
+						w.waitDurable(end + 1)
+					}
+				}
+				fill(files)
+				check(t, l.Trim(l.AppendedEnd()))
+				fill(2) // the trim is durable, and Pebble flushed
+				time.Sleep(time.Second)
+				if n := spares(); n < c.low || n > c.high {
+					t.Errorf("%d spares of %d files, expected %d to %d", n, files, c.low, c.high)
+				}
+				before, _ := d.files.usage()
+				fill(3)
+				if now, _ := d.files.usage(); now != before {
+					t.Errorf("files take %d bytes and took %d before three were written over", now, before)
+				}
+				time.Sleep(spareFor)
+				if n := spares(); n < 1 || n > minSpareFiles {
+					t.Errorf("%d spares are left", n)
+				}
+			})
+		})
+	}
 }
 
 // TestDamageKeepsOneFile: a batch that cannot be read keeps its own file, and no other.

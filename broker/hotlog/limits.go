@@ -65,8 +65,11 @@ const (
 	maxRetainedMeta = 1 << 20
 	// flushAfterFiles is after how many files' worth of log Pebble is flushed: a start replays no more than that and a bit.
 	flushAfterFiles = 2
-	// maxSpareFiles is how many dead files are kept to be written over, since writing over a file syncs faster than growing one.
-	maxSpareFiles = 4
+	// minSpareFiles is how many dead files are kept to be written over, since writing over a file syncs faster than growing one. As many
+	// are kept as were begun in the last spareFor, if that is more and they take a spareShare of the free space at most.
+	minSpareFiles = 4
+	spareFor      = 20 * time.Second
+	spareShare    = 4
 	// garbageFiles is how many files' worth of dead bytes are let be beside live ones, if that is more than is live.
 	garbageFiles = 4
 	// rewriteAfter is how old a file has to be, so that what is about to be trimmed is not moved before.

@@ -45,11 +45,11 @@ type fileSet struct {
 
 	mu        sync.Mutex
 	byNumber  map[uint32]*logFile
-	last      uint32 // the highest number given
-	spare     []*logFile
+	last      uint32      // the highest number given
+	spare     []*logFile  // the one that was forgotten first comes first
+	begun     []time.Time // when the files of the last spareFor were made
 	open      int
 	uses      uint64
-	maxSpares int
 	maxOpen   int
 	gone      int   // files that are gone, but for spans
 	goneBytes int64 // and what they take
@@ -123,6 +123,7 @@ func (s *fileSet) create(second bool) (*logFile, error) {
 		dir = s.second
 	}
 	s.mu.Lock()
+	s.begun = append(s.begun, time.Now())
 	s.last++
 	f := &logFile{number: s.last, name: s.fs.PathJoin(dir, logFileName(s.last)), second: second, refs: 1}
 	var spare *logFile
@@ -270,8 +271,8 @@ func (s *fileSet) seal(f *logFile) {
 	f.refs--
 }
 
-// forget takes a file out of the set, once nobody can find anything in it, and keeps it as a spare or removes it. What was lent of it
-// stays readable without a name.
+// forget takes a file out of the set, once nobody can find anything in it, and removes it or, if it may be kept, makes it a spare, of
+// which dropSpares leaves no more than are wanted. What was lent of it stays readable without a name.
 func (s *fileSet) forget(f *logFile, keep bool) error {
 	s.mu.Lock()
 	delete(s.byNumber, f.number)
@@ -282,7 +283,7 @@ func (s *fileSet) forget(f *logFile, keep bool) error {
 	} else {
 		s.closeLocked(f)
 	}
-	if keep && !f.second && !f.lent && len(s.spare) < s.maxSpares {
+	if keep && !f.second && !f.lent {
 		s.spare = append(s.spare, f)
 		s.mu.Unlock()
 		return nil
@@ -308,15 +309,35 @@ func (s *fileSet) usage() (all, spare int64) {
 	return all, spare
 }
 
-// dropSpares removes the files that wait to be written over: the disk is nearly full.
-func (s *fileSet) dropSpares() error {
+// sparesWanted is how many spares are of use: what was begun lately may be begun again soon. If it is more than minSpareFiles, wait is how
+// long it stays so.
+func (s *fileSet) sparesWanted(now time.Time) (n int, wait time.Duration) {
 	s.mu.Lock()
-	spare := s.spare
-	s.spare = nil
+	defer s.mu.Unlock()
+	for len(s.begun) > 0 && now.Sub(s.begun[0]) >= spareFor {
+		s.begun = s.begun[1:]
+	}
+	if n = len(s.begun); n <= minSpareFiles {
+		return minSpareFiles, 0
+	}
+	return n, spareFor - now.Sub(s.begun[0])
+}
+
+// dropSpares removes the files that wait to be written over but for the newest, so many and so many bytes of them at most. It tells how
+// many are left.
+func (s *fileSet) dropSpares(keep int, bytes int64) (left int, err error) {
+	s.mu.Lock()
+	first := len(s.spare)
+	for first > 0 && left < keep && s.spare[first-1].size <= bytes {
+		first--
+		left++
+		bytes -= s.spare[first].size
+	}
+	drop := s.spare[:first]
+	s.spare = slices.Clone(s.spare[first:])
 	s.mu.Unlock()
-	var err error
-	for _, f := range spare {
+	for _, f := range drop {
 		err = errors.Join(err, s.fs.Remove(f.name))
 	}
-	return err
+	return left, err
 }

@@ -23,6 +23,7 @@ type reclaimer struct {
 	retired  []*logFile // nobody finds them any more, readers from before may
 	draining []*logFile // as soon as the readers of the other epoch are gone
 	timer    *time.Timer
+	due      time.Time // of the timer; zero when nothing waits for it
 }
 
 func (d *DB) wakeReclaimer() {
@@ -44,14 +45,23 @@ func (d *DB) reclaimLoop() {
 			r.flushing, d.flushedTo = nil, r.flushTo
 		case <-d.reclaim:
 		case <-r.timer.C:
+			r.due = time.Time{}
 		}
 		if d.hasFailed() || d.closing.Load() {
 			continue
 		}
 		if err := r.pass(); err != nil && !errors.Is(err, ErrClosed) {
 			d.o.Logger.Warn("log files are not given back", "dir", d.dir, "error", err)
-			r.timer.Reset(d.o.rewriteAfter)
+			r.again(d.o.rewriteAfter)
 		}
+	}
+}
+
+// again has a pass made when so much time has passed, or earlier.
+func (r *reclaimer) again(wait time.Duration) {
+	if due := time.Now().Add(wait); r.due.IsZero() || due.Before(r.due) {
+		r.due = due
+		r.timer.Reset(wait)
 	}
 }
 
@@ -61,12 +71,25 @@ func (r *reclaimer) pass() error {
 	if err := r.drain(); err != nil {
 		return err
 	}
-	if r.d.disk.full.Load() {
-		if err := r.d.files.dropSpares(); err != nil {
-			return err
-		}
+	if err := r.spares(); err != nil {
+		return err
 	}
 	return r.rewrite()
+}
+
+// spares keeps as many files to be written over as are of use, and none on a full disk.
+func (r *reclaimer) spares() error {
+	s, disk := &r.d.files, &r.d.disk
+	if disk.full.Load() {
+		_, err := s.dropSpares(0, 0)
+		return err
+	}
+	wanted, wait := s.sparesWanted(time.Now())
+	left, err := s.dropSpares(wanted, max(minSpareFiles*r.d.o.fileBytes*2, disk.free()/spareShare))
+	if left > minSpareFiles {
+		r.again(wait)
+	}
+	return err
 }
 
 // flush bounds what a start has to replay, and lets go of the files before.
@@ -156,7 +179,7 @@ func (r *reclaimer) rewrite() error {
 		f, wait := r.candidate()
 		if f == nil {
 			if wait > 0 {
-				r.timer.Reset(wait)
+				r.again(wait)
 			}
 			return nil
 		}
