@@ -11,7 +11,8 @@
 #
 # ROUNDS (default 3), WARMUP runs of each that are thrown away (default 1), DURATION of a run (default 20s), WORKLOADS: names of the
 # rows below, all by default; MODES: "plain" (Kafka's default, no fsync), "fsync" (of each append), both by default; NODES: 1 (default),
-# or 3 with replication factor 3 and min.insync.replicas 2 on both sides.
+# or 3 with replication factor 3 and min.insync.replicas 2 on both sides; BUCKET=file: one node with a bucket on the same disk instead of
+# an S3 server, which shares the processors with what is compared and is not counted.
 # The machine must be quiet: kbench prints what foreign load it saw.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -39,14 +40,24 @@ export VARVE_CLUSTER_DIR=$dir/varve VARVE_CLUSTER_NODES=${NODES:-1} VARVE_CLUSTE
 VARVE_CLUSTER_PORT=$(free_port) VARVE_CLUSTER_INTERNAL=$(free_port) VARVE_CLUSTER_HTTP=$(free_port) VARVE_CLUSTER_ETCD=$(free_port) VARVE_CLUSTER_S3=$(free_port)
 peer_port=$(free_port)
 cleanup() {
-	scripts/cluster.sh stop || true
+	if [ "${BUCKET:-}" = file ]; then halt "$dir/varve" node-1; else scripts/cluster.sh stop || true; fi
 	"$kafka" stop "$dir/kafka" >/dev/null || true
 	rm -rf "$dir"
 }
 trap cleanup EXIT
 
 (cd "$kbench_src" && go build -o "$dir/kbench" .)
-scripts/cluster.sh start
+case ${BUCKET:-} in
+	"") scripts/cluster.sh start ;;
+	file)
+		[ "$VARVE_CLUSTER_NODES" = 1 ] || { say "BUCKET=file is for NODES=1"; exit 1; }
+		mkdir "$VARVE_CLUSTER_DIR"
+		launch "$VARVE_CLUSTER_DIR" node-1 bin/varve dev --data "$VARVE_CLUSTER_DIR/data" --listeners "PLAINTEXT://127.0.0.1:$VARVE_CLUSTER_PORT" \
+			--http "127.0.0.1:$VARVE_CLUSTER_HTTP"
+		await "$VARVE_CLUSTER_DIR" node-1 "/readyz" fetch "127.0.0.1:$VARVE_CLUSTER_HTTP" /readyz
+		;;
+	*) say "BUCKET is \"file\" or nothing"; exit 1 ;;
+esac
 nodes=$VARVE_CLUSTER_NODES replicas=()
 [ "$nodes" = 1 ] || replicas=(-rf 3 -topic-config min.insync.replicas=2)
 
