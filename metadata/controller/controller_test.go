@@ -99,9 +99,11 @@ func TestTerms(t *testing.T) {
 		if _, err := three.meta.Drain(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
-		one.await("node 2 empty", 5*time.Second, func(img *metadata.Image) bool {
-			return img.Draining(2) && !slices.Contains(one.replicas(id), 2) && len(one.replicas(id)) == 2
-		})
+		for _, m := range []*member{one, three} {
+			m.await("node 2 empty", 5*time.Second, func(img *metadata.Image) bool {
+				return img.Draining(2) && !slices.Contains(m.replicas(id), 2) && len(m.replicas(id)) == 2
+			})
+		}
 		if mine, err := two.meta.Elect(ctx, two.session, Role); mine || err != nil {
 			t.Errorf("node 2 has the role while node 1 acts: %v, %v", mine, err)
 		}
