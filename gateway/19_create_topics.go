@@ -156,7 +156,7 @@ func (s *Server) placeTopic(img *metadata.Image, t *kmsg.CreateTopicsRequestTopi
 		return refuse(codeInvalidReplicationFactor, "replication factor %d: it must be at least 1, or -1 for the default", replicas)
 	case len(nodes) == 0:
 		return refuse(codeInvalidReplicationFactor, "replication factor %d: %s", replicas, takers(img))
-	case int(replicas) > len(nodes) && s.cfg.ClampReplicationFactor && replicas <= maxClampedReplicas:
+	case int(replicas) > len(nodes) && s.cfg.ClampReplicationFactor:
 		s.log.Warn("replication factor clamped to the number of brokers", "topic", t.Topic, "asked", replicas, "brokers", len(nodes))
 		replicas = int16(len(nodes))
 	case int(replicas) > len(nodes):

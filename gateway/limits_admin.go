@@ -8,9 +8,6 @@ const (
 	// maxNewPartitions bounds the partitions that one topic of a CreateTopics or CreatePartitions request adds, and all topics of
 	// it together; Kafka's bound.
 	maxNewPartitions = 10_000
-	// maxClampedReplicas bounds the replication factor that varve dev takes for the number of its nodes: what is written for a cluster
-	// says 2 or 3.
-	maxClampedReplicas = 3
 	// maxReassigned bounds the partitions that one AlterPartitionReassignments request moves.
 	maxReassigned = 10_000
 	// maxQuotaEntities bounds the entities that have quotas: every node holds them all.

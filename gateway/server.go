@@ -30,7 +30,7 @@ type Config struct {
 	ConnectionMemory int64  // and per connection; default varve.connection.memory.bytes
 	FetchMemory      int64  // bytes of fetch answers under construction on the node
 	DrainTimeout     time.Duration
-	// ClampReplicationFactor takes a usual replication factor (maxClampedReplicas) above the number of nodes for that number (varve dev).
+	// ClampReplicationFactor takes a replication factor above the number of nodes for that number (varve dev).
 	ClampReplicationFactor bool
 	Logger                 *slog.Logger
 	LogLevel               *slog.LevelVar // of Logger, to be altered as the broker logger "root"; nil: it cannot be

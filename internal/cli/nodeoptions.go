@@ -51,7 +51,7 @@ type nodeOptions struct {
 	logFormat   string
 	drain       time.Duration
 
-	clampReplicas bool   // dev: a usual replication factor above the number of nodes is taken for that number
+	clampReplicas bool   // dev: a replication factor above the number of nodes is taken for that number
 	makeBucket    string // dev: the directory of the bucket
 	small         bool   // dev: set aside little space on the disk
 }
