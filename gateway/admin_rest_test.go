@@ -133,6 +133,32 @@ func TestACLsWithoutAuthorizer(t *testing.T) {
 	x.golden("29_acls")
 }
 
+// TestDelegationTokens: tools ask for tokens and know the code that says that this connection is none for it; an API that is not
+// served stops them.
+func TestDelegationTokens(t *testing.T) {
+	x := newAdminScript(t)
+	for v := int16(1); v <= 3; v++ {
+		c := kmsg.NewPtrCreateDelegationTokenRequest()
+		c.MaxLifetimeMillis = 1000
+		x.do("create", v, c)
+		c.Renewers = append(c.Renewers, kmsg.CreateDelegationTokenRequestRenewer{PrincipalType: "User", PrincipalName: "b"})
+		x.do("create with a renewer", v, c)
+		if v < 3 {
+			r := kmsg.NewPtrRenewDelegationTokenRequest()
+			r.HMAC, r.RenewTimeMillis = []byte("none"), 1000
+			x.do("renew", v, r)
+			e := kmsg.NewPtrExpireDelegationTokenRequest()
+			e.HMAC, e.ExpiryPeriodMillis = []byte("none"), -1
+			x.do("expire", v, e)
+		}
+		d := kmsg.NewPtrDescribeDelegationTokenRequest()
+		x.do("describe all", v, d)
+		d.Owners = []kmsg.DescribeDelegationTokenRequestOwner{{PrincipalType: "User", PrincipalName: "a"}}
+		x.do("describe those of one", v, d)
+	}
+	x.golden("38_delegation_tokens")
+}
+
 func TestScramCredentials(t *testing.T) {
 	x := newAdminScript(t)
 	describe := func(name string, users ...string) {

@@ -70,6 +70,7 @@ const (
 	codeOperationNotAttempted        Code = 55
 	codeKafkaStorageError            Code = 56
 	codeLogDirNotFound               Code = 57
+	codeDelegationTokenRequest       Code = 64 // DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 	codeNonEmptyGroup                Code = 68
 	codeGroupIDNotFound              Code = 69
 	codeFetchSessionIDNotFound       Code = 70
