@@ -6,6 +6,8 @@ package hotlog
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"syscall"
 	"testing"
@@ -194,9 +196,12 @@ func (s *spanLog) keep(which func(*logFile) bool) func(what string) {
 		check(s.t, err)
 		s.t.Cleanup(func() { _ = h.Close() })
 		b := make([]byte, s.o.fileBytes/2)
-		_, err = h.ReadAt(b, 0)
+		n, err := h.ReadAt(b, 0)
+		if errors.Is(err, io.EOF) && n > 0 { // what did not fit into it was a large move
+			err = nil
+		}
 		check(s.t, err)
-		kept[h] = b
+		kept[h] = b[:n]
 	}
 	if len(kept) == 0 {
 		s.t.Fatal("no such file")
