@@ -625,3 +625,16 @@ func TestMoveAfterTruncate(t *testing.T) {
 		t.Fatalf("%d bytes", len(got))
 	}
 }
+
+// TestPebbleWritesDuringReplay: Pebble compacts as soon as it is open. Whoever asks then what is synced waits for nothing.
+func TestPebbleWritesDuringReplay(t *testing.T) {
+	for sequence := range uint64(200) {
+		var s syncedTo
+		s.moved.L = &s.mu
+		done := make(chan error)
+		go func() { done <- s.wait() }()
+		s.begin(sequence)
+		check(t, <-done)
+		check(t, s.wait())
+	}
+}

@@ -31,7 +31,7 @@ func (d *DB) replay(clean bool) error {
 		return err
 	}
 	d.sequence = r.at.sequence
-	d.synced.written, d.synced.synced = d.sequence, d.sequence
+	d.synced.begin(d.sequence)
 	d.appliedTo.Store(d.sequence)
 	d.durableTo.Store(d.sequence)
 	if r.replayed > 0 {

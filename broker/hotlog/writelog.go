@@ -258,6 +258,13 @@ type syncedTo struct {
 	failed          bool
 }
 
+// begin notes what is durable at a start. Pebble may write already, and must not see the one without the other: nothing would wake it.
+func (s *syncedTo) begin(sequence uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.written, s.synced = sequence, sequence
+}
+
 func (s *syncedTo) load() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
