@@ -70,6 +70,8 @@ const (
 	minSpareFiles = 4
 	spareFor      = 20 * time.Second
 	spareShare    = 4
+	// maxSpareLen is how many times as long as a file is to be a spare may be: a large request goes into one file.
+	maxSpareLen = 2
 	// garbageFiles is how many files' worth of dead bytes are let be beside live ones, if that is more than is live.
 	garbageFiles = 4
 	// rewriteAfter is how old a file has to be, so that what is about to be trimmed is not moved before.

@@ -66,15 +66,20 @@ func (r *reclaimer) again(wait time.Duration) {
 }
 
 func (r *reclaimer) pass() error {
+	if err := r.giveBack(); err != nil {
+		return err
+	}
+	return r.rewrite()
+}
+
+// giveBack is all that needs no moves.
+func (r *reclaimer) giveBack() error {
 	r.flush()
 	r.retire()
 	if err := r.drain(); err != nil {
 		return err
 	}
-	if err := r.spares(); err != nil {
-		return err
-	}
-	return r.rewrite()
+	return r.spares()
 }
 
 // spares keeps as many files to be written over as are of use, and none on a full disk.
@@ -85,7 +90,8 @@ func (r *reclaimer) spares() error {
 		return err
 	}
 	wanted, wait := s.sparesWanted(time.Now())
-	left, err := s.dropSpares(wanted, max(minSpareFiles*r.d.o.fileBytes*2, disk.free()/spareShare))
+	least := minSpareFiles * maxSpareLen * r.d.o.fileBytes
+	left, err := s.dropSpares(wanted, max(least, disk.free()/spareShare))
 	if left > minSpareFiles {
 		r.again(wait)
 	}
@@ -164,7 +170,7 @@ func (r *reclaimer) drain() error {
 		r.draining = nil
 		var err error
 		for _, f := range done {
-			keep := !d.disk.full.Load() && f.size >= d.o.fileBytes/2 && f.size <= 2*d.o.fileBytes
+			keep := !d.disk.full.Load() && f.size >= d.o.fileBytes/2 && f.size <= maxSpareLen*d.o.fileBytes
 			err = errors.Join(err, d.files.forget(f, keep))
 		}
 		if err != nil {
@@ -191,9 +197,7 @@ func (r *reclaimer) rewrite() error {
 		} else if moved == 0 {
 			r.postpone(f, r.d.o.rewriteAfter)
 		}
-		r.flush()
-		r.retire()
-		if err := r.drain(); err != nil {
+		if err := r.giveBack(); err != nil {
 			return err
 		}
 	}
