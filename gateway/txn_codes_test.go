@@ -29,6 +29,11 @@ type txnFixture struct {
 	who    txn.Producer
 }
 
+// newTxnFixture asks a node of a test as clients do.
+func newTxnFixture(t *testing.T, n *node) *txnFixture {
+	return &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+}
+
 // begin brings a new transactional id to a state, with a client of the version.
 func (f *txnFixture) begin(state string, version int8) {
 	f.t.Helper()
@@ -359,7 +364,7 @@ func TestTxnCodes(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{static: map[string]string{"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3", "offset.metadata.max.bytes": "8"}}).coordinating()
-		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f := newTxnFixture(t, n)
 		f.prepare()
 		n.unled("stuck")
 		f.golden("testdata/txn_codes.golden", f.table())

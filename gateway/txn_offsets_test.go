@@ -56,7 +56,7 @@ func TestTxnOffsetStories(t *testing.T) {
 	// The clock of the bubble stands still between steps: an order by time alone would not tell them apart.
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{static: map[string]string{"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}}).coordinating()
-		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f := newTxnFixture(t, n)
 		f.prepare()
 		for _, s := range txnOffsetStories {
 			f.story(s)
@@ -68,7 +68,7 @@ func TestTxnOffsetStories(t *testing.T) {
 func TestOrderOfOffsetsOutlivesCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1"}}).coordinating()
-		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f := newTxnFixture(t, n)
 		f.prepare()
 		ahead, err := n.server.groups.find("g")
 		check(t, err)
@@ -90,7 +90,7 @@ func TestOrderOfOffsetsOutlivesCoordinator(t *testing.T) {
 func TestOrderOfOffsetsEndedWhileLoading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "3"}}).coordinating()
-		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f := newTxnFixture(t, n)
 		f.prepare()
 		ahead, err := n.server.groups.find("g")
 		check(t, err)
@@ -135,7 +135,7 @@ func TestOrderOfOffsetsEndedWhileLoading(t *testing.T) {
 func TestExpiryBesideATransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}}).coordinating()
-		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f := newTxnFixture(t, n)
 		f.prepare()
 		n.dial().member("g", time.Minute).leave()
 		f.begin("new", txn.Bumping)
@@ -159,7 +159,7 @@ func TestExpiryBesideATransaction(t *testing.T) {
 func TestDeletedWhileRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1"}}).coordinating()
-		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f := newTxnFixture(t, n)
 		f.prepare()
 		check(t, codeError(commitCode(f.do(f.c, pipedCommit, commitOf("g", 5)))))
 		f.begin("new", txn.Bumping) // it stays open
@@ -187,7 +187,7 @@ func TestDeletedWhileRead(t *testing.T) {
 func TestDeletedGroupJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, nodeOptions{static: map[string]string{"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}}).coordinating()
-		f := &txnFixture{codeFixture: &codeFixture{t: t, dial: func() (net.Conn, error) { return n.net.Dial(context.Background(), "client", testAddress) }}}
+		f := newTxnFixture(t, n)
 		f.prepare()
 		check(t, codeError(commitCode(f.do(f.c, pipedCommit, commitOf("g", 5)))))
 		f.begin("new", txn.Bumping)
